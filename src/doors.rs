@@ -14,8 +14,8 @@ use tidegate_fleet::{
     wire::{DoorAddress, Process},
 };
 use tidegate_service::{
-    CONNECTIONS_MAX, DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider, Listeners, Source, Traces,
-    grpc::{Admin, Grpc},
+    CONNECTIONS_MAX, DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider, Listeners, PolicyFeed, Traces,
+    grpc::{AdminApiClient, Grpc},
     http::Http,
     resp::{Operators, Resp},
 };
@@ -195,8 +195,8 @@ impl BoundListeners<'_> {
         self,
         engine: Arc<Engine>,
         store: Option<Arc<SharedEngine<SystemClock>>>,
-        admin: Admin,
-        source: Option<Arc<dyn Source>>,
+        admin: AdminApiClient,
+        source: Option<Arc<dyn PolicyFeed>>,
         traces: Option<Traces>,
     ) -> Result<Listeners<SystemClock>, Failure> {
         let arguments = self.arguments;

@@ -10,7 +10,7 @@ use std::{
 use tidegate::{Engine, Snapshot, formats::Format};
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    Decider, Listeners, Settings, Tokens,
+    Decider, ListenerSettings, Listeners, Tokens,
     http::{Authorize, Http},
 };
 
@@ -43,10 +43,10 @@ const POLICY: &str = r#"
 
 /// A server that lasts as long as the tests.
 fn server() -> String {
-    server_with(Settings::default())
+    server_with(ListenerSettings::default())
 }
 
-fn server_with(settings: Settings) -> String {
+fn server_with(settings: ListenerSettings) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("bound");
     let engine = Arc::new(Engine::with_max_keys(1_000));
@@ -101,7 +101,7 @@ fn where_a_token_is_asked_for_the_first_of_a_file_that_may_check_is_sent() {
     let text = "reserves-alone-01 reserve\nmorning-star-0001 check domain=default\nevening-star-0002\n";
     std::fs::write(&file, text).expect("room for a file");
     let tokens = Tokens::open(file.clone()).expect("they are good");
-    let server = server_with(Settings { tokens: Some(tokens), ..Settings::default() });
+    let server = server_with(ListenerSettings { tokens: Some(tokens), ..ListenerSettings::default() });
     let run = check(&server, ["user=ada"]);
     assert!(run.status == Some(2) && run.stderr.contains("this server asks for a token"), "{run:?}");
     let file = file.to_str().expect("text");
@@ -120,7 +120,8 @@ fn a_server_with_a_certificate_is_known_by_it_or_not_asked() {
     authority.write(&certificate, &key);
     std::fs::write(&ca, &authority.pem).expect("room for a file");
     let tls = Tls::open(TlsFiles { certificate, key, clients: None }).expect("they are good");
-    let server = server_with(Settings { tls: Some(tls), ..Settings::default() }).replace("http:", "https:");
+    let server =
+        server_with(ListenerSettings { tls: Some(tls), ..ListenerSettings::default() }).replace("http:", "https:");
     let ca = ca.to_str().expect("text");
     let run = check(&server, ["user=ada", "--ca", ca]);
     assert_eq!((run.stderr.as_str(), run.status), ("", Some(0)));

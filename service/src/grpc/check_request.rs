@@ -13,7 +13,7 @@ use crate::{
     },
     shared::{
         caller_shares::Caller,
-        decider::{CheckOutcome, Decider},
+        decider::{CheckResult, Decider},
         request_id_cache::{CallKind, RequestId},
         tokens::Rights,
     },
@@ -194,7 +194,7 @@ impl<'m> CheckRequest<'m> {
         decider: &'e Decider<C>,
         call: CallKind,
         caller: &Caller,
-    ) -> Result<CheckOutcome<'e>, Error> {
+    ) -> Result<CheckResult<'e>, Error> {
         self.permit(&caller.rights)?;
         let mut counted = ArrayVec::<_, IDENTITIES_MAX>::new();
         self.identities(decider.engine(), &mut counted)?;
@@ -209,7 +209,7 @@ impl<'m> CheckRequest<'m> {
         call: CallKind,
         caller: &Caller,
         request: &Request<'_>,
-    ) -> Result<CheckOutcome<'e>, Error> {
+    ) -> Result<CheckResult<'e>, Error> {
         let id = self.id()?;
         match (call, self.peek) {
             (CallKind::Check, true) => Ok(decider.peek(request, caller).await),

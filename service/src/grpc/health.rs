@@ -16,7 +16,7 @@ use tonic_health::pb::{
 };
 
 use super::{
-    admin_client::{Admin, AdminCall},
+    admin_client::{AdminApiClient, AdminCall},
     methods::SERVICES,
 };
 use crate::{
@@ -94,7 +94,7 @@ impl<C: Clock> Stream for StatusStream<C> {
 /// The service `RateLimiterHealth`.
 pub(super) struct RateLimiterHealthService<C> {
     pub(super) shared: Arc<ServiceState<C>>,
-    pub(super) admin: Arc<Admin>,
+    pub(super) admin: Arc<AdminApiClient>,
 }
 
 #[tonic::async_trait]

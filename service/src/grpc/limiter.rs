@@ -23,7 +23,7 @@ use crate::{
         writer::{put_message, put_text},
     },
     shared::{
-        caller_shares::Caller, decider::CheckOutcome, request_id_cache::CallKind, reservations::Gone,
+        caller_shares::Caller, decider::CheckResult, request_id_cache::CallKind, reservations::Gone,
         service_state::ServiceState, tokens::Rights, traces::RequestSpan,
     },
 };
@@ -49,7 +49,7 @@ impl<C: Clock> LimiterService<C> {
         call: CallKind,
         caller: &Caller,
         span: Option<&RequestSpan>,
-    ) -> Result<CheckOutcome<'_>, Status> {
+    ) -> Result<CheckResult<'_>, Status> {
         let mut check = CheckRequest::default();
         check.read(message).map_err(|error| reject_message(&self.0, error, None))?;
         let outcome = check.decide(&self.0.decider, call, caller).await;
@@ -100,7 +100,7 @@ impl<C: Clock> LimiterService<C> {
             return Err(error);
         }
         if is_plain {
-            let write = |outcome: CheckOutcome<'_>| put_message(RESPONSES, to, |to| put_response(&outcome, to));
+            let write = |outcome: CheckResult<'_>| put_message(RESPONSES, to, |to| put_response(&outcome, to));
             decider.check_batch(&requests, caller, write).await;
             return Ok(());
         }

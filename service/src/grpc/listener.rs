@@ -6,7 +6,7 @@ use rustls::ServerConfig;
 use tidegate::clock::Clock;
 use tokio::sync::watch;
 
-use super::{admin_client::Admin, call_handler::CallHandler, methods::KIND};
+use super::{admin_client::AdminApiClient, call_handler::CallHandler, methods::KIND};
 use crate::shared::{listener_counts::ListenerCounts, service_state::ServiceState, worker_threads::WorkerThreads};
 
 /// The gRPC listener, before it starts.
@@ -15,7 +15,7 @@ pub struct Grpc {
     /// The socket that accepts connections.
     pub listener: TcpListener,
     /// The client of the admin server, which changes rules and resets what was used.
-    pub admin: Admin,
+    pub admin: AdminApiClient,
 }
 
 impl Grpc {

@@ -19,7 +19,7 @@ use crate::{
     protobuf::error::MessageError,
     shared::{
         caller_shares::Caller,
-        decider::{CheckOutcome, TURN_CHECKS},
+        decider::{CheckResult, TURN_CHECKS},
     },
 };
 
@@ -135,7 +135,7 @@ impl ResponseBuffer {
         });
         let requests = requests.collect::<Result<Vec<_>, _>>().map_err(|error| reject(&limiter.0, &error, None))?;
         let (mut ids, mut longest) = (checks.iter().map(|(id, ..)| *id), 0);
-        let write = |outcome: CheckOutcome<'_>| {
+        let write = |outcome: CheckResult<'_>| {
             let at = begin_message(&mut self.bytes);
             put_streamed_response(ids.next().unwrap_or_default(), &outcome, &mut self.bytes);
             let Ok(()) = end_message(&mut self.bytes, at, Ok::<_, Infallible>(()));

@@ -19,7 +19,7 @@ use tidegate::{
 };
 use tidegate_middleware::request_head::RequestHead;
 
-use super::{error::Error, responses::decision_with_status, routes::AUTHORIZE, worker::Worker};
+use super::{error::Error, responses::decision_with_status, routes::AUTHORIZE, worker::HttpWorker};
 use crate::shared::{caller_shares::Caller, traces::RequestSpan};
 
 /// The header of a degraded outcome, with the reason.
@@ -60,7 +60,7 @@ impl<'q> Options<'q> {
     }
 }
 
-impl<C: Clock> Worker<C> {
+impl<C: Clock> HttpWorker<C> {
     pub(super) async fn authorize(
         &self,
         request: &HttpRequest,

@@ -9,7 +9,7 @@ use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 
 use crate::shared::{
     body_budget::{BODY_BYTES_MAX, BudgetRefusal},
-    decider::{Unreserved, Unsettled},
+    decider::{ReservationError, SettlementError},
     request_id_cache::{BadRequestId, RequestId, Reused},
     reservations::{Gone, ShareTaken},
     tokens::Forbidden,
@@ -109,21 +109,21 @@ impl ErrorReport {
     }
 }
 
-impl From<Unreserved> for Error {
-    fn from(unreserved: Unreserved) -> Self {
+impl From<ReservationError> for Error {
+    fn from(unreserved: ReservationError) -> Self {
         match unreserved {
-            Unreserved::Reused(reused) => Self::Reused(reused),
-            Unreserved::ShareTaken(share_taken) => Self::ReservationShare(share_taken),
+            ReservationError::Reused(reused) => Self::Reused(reused),
+            ReservationError::ShareTaken(share_taken) => Self::ReservationShare(share_taken),
         }
     }
 }
 
-impl From<Unsettled> for Error {
-    fn from(unsettled: Unsettled) -> Self {
+impl From<SettlementError> for Error {
+    fn from(unsettled: SettlementError) -> Self {
         match unsettled {
-            Unsettled::Gone(gone) => Self::Reservation(gone),
-            Unsettled::AboveMax { actual, max } => Self::ActualAboveMax { actual, max },
-            Unsettled::Panicked => Self::Internal,
+            SettlementError::Gone(gone) => Self::Reservation(gone),
+            SettlementError::AboveMax { actual, max } => Self::ActualAboveMax { actual, max },
+            SettlementError::Panicked => Self::Internal,
         }
     }
 }

@@ -15,7 +15,7 @@ use tidegate_api::PROBLEM_JSON;
 use tidegate_middleware::headers::{self, Value};
 
 use super::response_body::{self, DECISION_BYTES};
-use crate::shared::decider::CheckOutcome;
+use crate::shared::decider::CheckResult;
 
 /// The names of the headers of decisions.
 static HEADER_NAMES: [HeaderName; 6] = [
@@ -32,7 +32,7 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_JSON);
 
 /// Returns the response to a check.
-pub(super) fn decision(outcome: &CheckOutcome<'_>, settings: ResponseSettings) -> HttpResponse {
+pub(super) fn decision(outcome: &CheckResult<'_>, settings: ResponseSettings) -> HttpResponse {
     let status = if outcome.is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
     decision_with_status(status, outcome, settings)
 }
@@ -41,7 +41,7 @@ pub(super) fn decision(outcome: &CheckOutcome<'_>, settings: ResponseSettings) -
 /// headers are parts of one allocation.
 pub(super) fn decision_with_status(
     status: StatusCode,
-    outcome: &CheckOutcome<'_>,
+    outcome: &CheckResult<'_>,
     settings: ResponseSettings,
 ) -> HttpResponse {
     let has_body = status != StatusCode::NO_CONTENT;
@@ -64,7 +64,7 @@ pub(super) fn decision_with_status(
     match &outcome.decision {
         Some(decision) => headers::each(decision, settings).for_each(|(name, value)| put(name, value)),
         None if outcome.is_allowed => {}
-        None => put(headers::RETRY_AFTER, Value::Number(CheckOutcome::CLOSED_WAIT.as_secs())),
+        None => put(headers::RETRY_AFTER, Value::Number(CheckResult::CLOSED_WAIT.as_secs())),
     }
     let text = Bytes::from(text);
     let mut response = if has_body {

@@ -45,7 +45,7 @@ pub(super) enum Verb {
 
 /// A command, as `COMMAND` describes it.
 #[derive(Debug)]
-pub(super) struct Command {
+pub(super) struct CommandSpec {
     pub(super) name: &'static str,
     pub(super) verb: Verb,
     /// The number of words, with the name. A negative number means at least so many.
@@ -59,8 +59,8 @@ pub(super) struct Command {
 }
 
 /// All commands, the most frequent first, since they are searched in this order.
-pub(super) static COMMANDS: [Command; 13] = [
-    Command {
+pub(super) static COMMANDS: [CommandSpec; 13] = [
+    CommandSpec {
         name: "cl.throttle",
         verb: Verb::ClThrottle,
         arity: -1,
@@ -68,7 +68,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [1, 1, 1],
         summary: "key max_burst count period [quantity]: count in period seconds, and max_burst beyond one at once",
     },
-    Command {
+    CommandSpec {
         name: "tidegate.check",
         verb: Verb::Check,
         arity: -4,
@@ -76,7 +76,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [0; 3],
         summary: "kind value endpoint [cost] [request_id]: by the policy; an endpoint of * is none, a cost of 0 asks what is left",
     },
-    Command {
+    CommandSpec {
         name: "throttle",
         verb: Verb::Throttle,
         arity: -1,
@@ -84,7 +84,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [1, 1, 1],
         summary: "key max_burst count period [quantity]: the same in the words of throttlecrab, max_burst at once",
     },
-    Command {
+    CommandSpec {
         name: "ping",
         verb: Verb::Ping,
         arity: -1,
@@ -92,7 +92,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [0; 3],
         summary: "[message]: PONG, or the message",
     },
-    Command {
+    CommandSpec {
         name: "echo",
         verb: Verb::Echo,
         arity: 2,
@@ -100,7 +100,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [0; 3],
         summary: "message: the message",
     },
-    Command {
+    CommandSpec {
         name: "hello",
         verb: Verb::Hello,
         arity: -1,
@@ -108,7 +108,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [0; 3],
         summary: "[2 | 3 [AUTH user token] [SETNAME name]]: which version of the protocol is spoken",
     },
-    Command {
+    CommandSpec {
         name: "auth",
         verb: Verb::Auth,
         arity: -2,
@@ -116,7 +116,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [0; 3],
         summary: "[user] token: one of --check-tokens, or one of role operator; whatever the user",
     },
-    Command {
+    CommandSpec {
         name: "command",
         verb: Verb::Command,
         arity: -1,
@@ -124,7 +124,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [0; 3],
         summary: "[COUNT | LIST | INFO [name ...] | DOCS [name ...]]: the commands",
     },
-    Command {
+    CommandSpec {
         name: "info",
         verb: Verb::Info,
         arity: -1,
@@ -132,7 +132,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [0; 3],
         summary: "[section ...]: about this server",
     },
-    Command {
+    CommandSpec {
         name: "del",
         verb: Verb::Del,
         arity: -2,
@@ -141,7 +141,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         summary: "key ...: forgets what keys of CL.THROTTLE and THROTTLE have used; takes a token of role operator, or one of \
                   --check-tokens with the right reset",
     },
-    Command {
+    CommandSpec {
         name: "quit",
         verb: Verb::Quit,
         arity: -1,
@@ -149,7 +149,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [0; 3],
         summary: "ends the connection",
     },
-    Command {
+    CommandSpec {
         name: "client",
         verb: Verb::Client,
         arity: -2,
@@ -157,7 +157,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         keys: [0; 3],
         summary: "ID | GETNAME | SETNAME name | SETINFO attribute value: for clients that say who they are, which nobody keeps",
     },
-    Command {
+    CommandSpec {
         name: "select",
         verb: Verb::Select,
         arity: 2,
@@ -186,11 +186,11 @@ pub(super) const DECIDING: [&str; 3] = ["cl.throttle", "throttle", "tidegate.che
 pub(super) const THROTTLING: [&str; 2] = ["cl.throttle", "throttle"];
 
 /// Finds a command by its name, in any case.
-pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
+pub(super) fn find(name: &[u8]) -> Option<&'static CommandSpec> {
     COMMANDS.iter().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-impl Command {
+impl CommandSpec {
     /// Returns whether the command may have this many words, with its name.
     pub(super) fn takes(&self, words: usize) -> bool {
         let words = i64::try_from(words).unwrap_or(i64::MAX);
@@ -260,7 +260,7 @@ pub(super) fn describe_commands(arguments: &[&[u8]], to: &mut ReplyWriter) -> Re
             }
         }
     } else if subcommand.eq_ignore_ascii_case(b"docs") {
-        let is_named = |command: &&Command| {
+        let is_named = |command: &&CommandSpec| {
             names.is_empty() || names.iter().any(|name| command.name.as_bytes().eq_ignore_ascii_case(name))
         };
         to.map(COMMANDS.iter().filter(is_named).count());

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::{
     command_table::{KIND, Status, THROTTLING},
-    worker::{RespState, Worker},
+    worker::{RespState, RespWorker},
 };
 use crate::shared::{
     latency::ListenerLatencies, listener_counts::ListenerCounts, operators::Operators, service_state::ServiceState,
@@ -78,7 +78,7 @@ impl<C: Clock> Resp<C> {
         let (name, timeouts) = (KIND.name, shared.timeouts);
         let threads =
             WorkerThreads { listener, tls, connections, refusal: REFUSAL, name, count: workers, stop, drain, timeouts };
-        threads.start(move || Worker {
+        threads.start(move || RespWorker {
             shared: Arc::clone(&shared),
             resp: Arc::clone(&resp),
             latencies: latencies.worker(),

@@ -27,7 +27,7 @@ use super::{
     degraded::DegradedCounts,
     log_limiter::LogLimiter,
     request_id_cache::{CallKind, DecidedCheck, RequestId, RequestIdCache, Reused},
-    reservations::{Gone, ReservationId, ReservationOutcome, Reservations, ReservedCharge, ShareTaken},
+    reservations::{EngineReservation, Gone, ReservationId, ReservationOutcome, Reservations, ShareTaken},
     store_concurrency::StoreConcurrency,
 };
 
@@ -58,7 +58,7 @@ pub const DEFAULT_CALLER_SHARE: u8 = 50;
 
 /// The outcome of a check, which a listener writes as its response.
 #[derive(Debug)]
-pub(crate) struct CheckOutcome<'e> {
+pub(crate) struct CheckResult<'e> {
     pub(crate) is_allowed: bool,
     /// The decision; `None` where the engine came to none.
     pub(crate) decision: Option<Decision<'e>>,
@@ -70,19 +70,19 @@ pub(crate) struct CheckOutcome<'e> {
     pub(crate) waited: Option<Duration>,
 }
 
-impl CheckOutcome<'_> {
+impl CheckResult<'_> {
     /// The time after which to retry a denial that no limit decided.
     pub(crate) const CLOSED_WAIT: Duration = Duration::from_secs(1);
 }
 
 /// The reason why nothing was reserved. Nothing was charged.
 #[derive(Debug)]
-pub(crate) enum Unreserved {
+pub(crate) enum ReservationError {
     Reused(Reused),
     ShareTaken(ShareTaken),
 }
 
-impl From<Reused> for Unreserved {
+impl From<Reused> for ReservationError {
     fn from(reused: Reused) -> Self {
         Self::Reused(reused)
     }
@@ -90,7 +90,7 @@ impl From<Reused> for Unreserved {
 
 /// The reason why a reservation was not settled.
 #[derive(Debug)]
-pub(crate) enum Unsettled {
+pub(crate) enum SettlementError {
     Gone(Gone),
     /// The cost is above the most at which this reservation can be settled. The reservation stays open.
     AboveMax {
@@ -173,7 +173,7 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Returns the outcome that a check would have. Charges nothing.
-    pub(crate) async fn peek(&self, request: &Request<'_>, caller: &Caller) -> CheckOutcome<'_> {
+    pub(crate) async fn peek(&self, request: &Request<'_>, caller: &Caller) -> CheckResult<'_> {
         let decision = self.inspect(request, caller).await;
         self.outcome_or_undecided(request, decision.map(without_reservation))
     }
@@ -184,10 +184,10 @@ impl<C: Clock> Decider<C> {
         request: &Request<'_>,
         id: Option<RequestId<'_>>,
         caller: &Caller,
-    ) -> Result<CheckOutcome<'_>, Reused> {
+    ) -> Result<CheckResult<'_>, Reused> {
         let mut waited = None;
         let decided = self.decide_once((id, CallKind::Check), caller, request, &mut waited).await?;
-        Ok(CheckOutcome { waited, ..self.outcome_or_undecided(request, decided) })
+        Ok(CheckResult { waited, ..self.outcome_or_undecided(request, decided) })
     }
 
     /// Returns every limit that a request meets, as this node counts it; none where reading them panicked.
@@ -204,7 +204,7 @@ impl<C: Clock> Decider<C> {
         request: &Request<'_>,
         id: Option<RequestId<'_>>,
         caller: &Caller,
-    ) -> Result<CheckOutcome<'_>, Unreserved> {
+    ) -> Result<CheckResult<'_>, ReservationError> {
         if let Some(share_taken) = self.share_taken(caller) {
             // A repeat needs no place, nor does a request that charges nothing.
             if let Some(id) = id
@@ -215,25 +215,25 @@ impl<C: Clock> Decider<C> {
             if self.engine.has_limit(request) {
                 self.reservations.count_refusal();
                 self.log_full(caller, NoRoom::Caller);
-                return Err(Unreserved::ShareTaken(share_taken));
+                return Err(ReservationError::ShareTaken(share_taken));
             }
         }
         let mut waited = None;
         let decided = self.decide_once((id, CallKind::Reserve), caller, request, &mut waited).await?;
-        Ok(CheckOutcome { waited, ..self.outcome_or_undecided(request, decided) })
+        Ok(CheckResult { waited, ..self.outcome_or_undecided(request, decided) })
     }
 
     /// Settles a reservation at its actual cost; 0 gives all of it back. A cost too large to be believed is refused:
     /// one wrong cost would deny all users of a shared limit until it is repaid.
-    pub(crate) fn settle(&self, id: ReservationId, actual: u64) -> Result<(), Unsettled> {
+    pub(crate) fn settle(&self, id: ReservationId, actual: u64) -> Result<(), SettlementError> {
         let now = self.engine.clock().now();
         if let Some(max) = self.reservations.actual_max(&id, self.settle_multiple, now)
             && actual > max
         {
-            return Err(Unsettled::AboveMax { actual, max });
+            return Err(SettlementError::AboveMax { actual, max });
         }
-        let charge = self.reservations.take(id, now).map_err(Unsettled::Gone)?;
-        self.settle_charge(charge, actual).ok_or(Unsettled::Panicked)
+        let charge = self.reservations.take(id, now).map_err(SettlementError::Gone)?;
+        self.settle_charge(charge, actual).ok_or(SettlementError::Panicked)
     }
 
     /// Forgets what was used of the limits that a request meets, first in the store and then here, so that this node
@@ -253,12 +253,12 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Returns the outcome of a check whose decision panicked: `on_error` of the domain decides it.
-    pub(crate) fn undecided(&self, domain: &str) -> CheckOutcome<'_> {
+    pub(crate) fn undecided(&self, domain: &str) -> CheckResult<'_> {
         let reason = Degraded::InternalError;
         self.degraded.failed(reason);
         let is_allowed = self.engine.response_settings(domain).on_error == OnError::Open;
         let policy_version = self.engine.version();
-        CheckOutcome {
+        CheckResult {
             is_allowed,
             decision: None,
             degraded: Some(reason),
@@ -320,7 +320,7 @@ impl<C: Clock> Decider<C> {
         (id, call): (Option<RequestId<'_>>, CallKind),
         caller: &Caller,
         request: &Request<'_>,
-        decide: impl FnOnce() -> (Decision<'e>, Option<ReservedCharge>),
+        decide: impl FnOnce() -> (Decision<'e>, Option<EngineReservation>),
     ) -> Result<Option<DecidedCheck<'e>>, Reused> {
         let decide = || {
             let (decision, charge) = decide();
@@ -338,7 +338,7 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Keeps a charge as an open reservation, if there is room.
-    fn keep(&self, charge: ReservedCharge, caller: &Caller) -> ReservationOutcome {
+    fn keep(&self, charge: EngineReservation, caller: &Caller) -> ReservationOutcome {
         if charge.is_empty() {
             return ReservationOutcome::None;
         }
@@ -371,12 +371,12 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Charges a request by the engine alone.
-    fn charge_locally(&self, request: &Request<'_>, call: CallKind) -> (Decision<'_>, Option<ReservedCharge>) {
+    fn charge_locally(&self, request: &Request<'_>, call: CallKind) -> (Decision<'_>, Option<EngineReservation>) {
         match call {
             CallKind::Check => (self.engine.check(request), None),
             CallKind::Reserve => {
                 let (decision, reservation) = self.engine.reserve(request);
-                (decision, reservation.map(ReservedCharge::Local))
+                (decision, reservation.map(EngineReservation::Local))
             }
         }
     }
@@ -407,27 +407,23 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Settles a charge at its actual cost. Returns `None` where that panicked.
-    fn settle_charge(&self, charge: ReservedCharge, actual: u64) -> Option<()> {
+    fn settle_charge(&self, charge: EngineReservation, actual: u64) -> Option<()> {
         catch_panic(|| match (charge, &self.store) {
-            (ReservedCharge::Local(reservation), _) => self.engine.settle(reservation, actual),
-            (ReservedCharge::Stored(reserved), Some(store)) => store.settle(reserved, actual),
-            (ReservedCharge::Stored(_), None) => {}
+            (EngineReservation::Local(reservation), _) => self.engine.settle(reservation, actual),
+            (EngineReservation::Stored(reserved), Some(store)) => store.settle(reserved, actual),
+            (EngineReservation::Stored(_), None) => {}
         })
     }
 
     /// Returns the outcome of a decision, or of its panic where there is none.
-    fn outcome_or_undecided<'e>(
-        &'e self,
-        request: &Request<'_>,
-        decided: Option<DecidedCheck<'e>>,
-    ) -> CheckOutcome<'e> {
+    fn outcome_or_undecided<'e>(&'e self, request: &Request<'_>, decided: Option<DecidedCheck<'e>>) -> CheckResult<'e> {
         match decided {
             Some(decided) => self.outcome(decided),
             None => self.undecided(request.parts().domain),
         }
     }
 
-    fn outcome<'e>(&self, (decision, reservation): DecidedCheck<'e>) -> CheckOutcome<'e> {
+    fn outcome<'e>(&self, (decision, reservation): DecidedCheck<'e>) -> CheckResult<'e> {
         let (reservation, degraded) = match reservation {
             ReservationOutcome::None => (None, decision.degraded()),
             ReservationOutcome::Kept(id) => (Some(id), decision.degraded()),
@@ -436,7 +432,7 @@ impl<C: Clock> Decider<C> {
         if let Some(reason) = degraded {
             self.degraded.count(reason);
         }
-        CheckOutcome {
+        CheckResult {
             is_allowed: decision.is_allowed(),
             decision: Some(decision),
             degraded,
@@ -450,8 +446,8 @@ impl<C: Clock> Decider<C> {
 /// Returns a decision with the charge that the store has a part of.
 fn with_stored_charge(
     (decision, stored): (Decision<'_>, Option<SharedReservation>),
-) -> (Decision<'_>, Option<ReservedCharge>) {
-    (decision, stored.map(ReservedCharge::Stored))
+) -> (Decision<'_>, Option<EngineReservation>) {
+    (decision, stored.map(EngineReservation::Stored))
 }
 
 /// Returns a decision of which nothing is to be settled.

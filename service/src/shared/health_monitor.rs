@@ -26,7 +26,7 @@ use super::{
 };
 
 /// The process that policies come from, where that is another one.
-pub trait Source: fmt::Debug + Send + Sync {
+pub trait PolicyFeed: fmt::Debug + Send + Sync {
     /// Returns whether messages of the source arrive.
     fn is_heard(&self) -> bool;
 }
@@ -37,7 +37,7 @@ pub(crate) struct HealthMonitor<C> {
     decider: Arc<Decider<C>>,
     latencies: Vec<ListenerLatencies>,
     throttle: Option<ThrottleMetrics<C>>,
-    source: Option<Arc<dyn Source>>,
+    source: Option<Arc<dyn PolicyFeed>>,
     pub(crate) certificate: CertificateFault,
     failures: AtomicU64,
     history: HealthHistory,
@@ -60,7 +60,7 @@ impl<C: Clock> HealthMonitor<C> {
         decider: Arc<Decider<C>>,
         latencies: Vec<ListenerLatencies>,
         throttle: Option<ThrottleMetrics<C>>,
-        source: Option<Arc<dyn Source>>,
+        source: Option<Arc<dyn PolicyFeed>>,
     ) -> Self {
         let clock = SystemClock::new();
         let now = clock.now();

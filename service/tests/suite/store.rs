@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tidegate::{Engine, RatedLimiter, Snapshot, clock::SystemClock, formats::Format};
 use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreSettings};
 use tidegate_service::{
-    Decider, Handle, Listeners, Settings,
+    Decider, Handle, ListenerSettings, Listeners,
     grpc::{
-        Admin, Grpc,
+        AdminApiClient, Grpc,
         proto::{
             envoy::{
                 extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
@@ -76,14 +76,14 @@ impl Server {
                 let settings = StoreSettings { timeout: PATIENCE, ..StoreSettings::default() };
                 let store = SharedEngine::new(Arc::clone(&engine), &address, settings).await.expect("an address");
                 let decider = Decider::new(engine).expect("random numbers").with_store(Some(Arc::new(store)));
-                let mut settings = Settings { workers: 2, ..Settings::default() };
+                let mut settings = ListenerSettings { workers: 2, ..ListenerSettings::default() };
                 settings.browsers.hosts.push("tidegate".to_owned());
                 let doors = Listeners::new(
                     Arc::new(decider),
                     settings,
                     Http { listener: http_in, authorize: Authorize::default() },
                 );
-                let admin = Admin::to("http://127.0.0.1:1", None).expect("an address");
+                let admin = AdminApiClient::to("http://127.0.0.1:1", None).expect("an address");
                 let throttle = Arc::new(RatedLimiter::<SystemClock>::with_max_keys(1_000));
                 let doors = doors.grpc(Grpc { listener: grpc_in, admin });
                 let doors = doors.resp(Resp { listener: resp_in, throttle, operators: None });

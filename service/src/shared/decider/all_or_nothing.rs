@@ -3,8 +3,8 @@
 use tidegate::{BeginResult, Decision, Degraded, Rate, Request, clock::Clock};
 use tidegate_fleet::store::SharedEngine;
 
-use super::{CheckOutcome, Decider, catch_panic, with_stored_charge, without_reservation};
-use crate::shared::{caller_shares::Caller, request_id_cache::CallKind, reservations::ReservedCharge};
+use super::{CheckResult, Decider, catch_panic, with_stored_charge, without_reservation};
+use crate::shared::{caller_shares::Caller, request_id_cache::CallKind, reservations::EngineReservation};
 
 impl<C: Clock> Decider<C> {
     /// Decides requests together, all or nothing. Some bring their own rate. Returns `None` where deciding panicked.
@@ -12,7 +12,7 @@ impl<C: Clock> Decider<C> {
         &self,
         requests: &[(Request<'_>, Option<Rate>)],
         caller: &Caller,
-    ) -> Option<Vec<CheckOutcome<'_>>> {
+    ) -> Option<Vec<CheckResult<'_>>> {
         let is_stored = |store: &SharedEngine<C>| {
             // Without a cost the engine counts nothing of the request.
             let meets_store = |(request, rate): &(Request<'_>, Option<Rate>)| {
@@ -98,7 +98,7 @@ impl<C: Clock> Decider<C> {
         store: &'e SharedEngine<C>,
         request: &Request<'_>,
         caller: &Caller,
-    ) -> Option<(Decision<'e>, Option<ReservedCharge>)> {
+    ) -> Option<(Decision<'e>, Option<EngineReservation>)> {
         match catch_panic(|| store.begin_if_shared(request, false))? {
             None => catch_panic(|| self.charge_locally(request, CallKind::Reserve)),
             Some(BeginResult::Decided(decision)) => Some((decision, None)),

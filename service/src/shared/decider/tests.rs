@@ -25,7 +25,7 @@ fn reserve_of<'d>(
     decider: &'d Decider<ManualClock>,
     request: &Request<'_>,
     id: Option<RequestId<'_>>,
-) -> Result<CheckOutcome<'d>, Unreserved> {
+) -> Result<CheckResult<'d>, ReservationError> {
     decider.reserve(request, id, caller).now_or_never().expect("nothing waits without a store")
 }
 
@@ -33,7 +33,7 @@ fn reserve<'d>(
     decider: &'d Decider<ManualClock>,
     request: &Request<'_>,
     id: Option<RequestId<'_>>,
-) -> Result<CheckOutcome<'d>, Unreserved> {
+) -> Result<CheckResult<'d>, ReservationError> {
     reserve_of(&caller(1), decider, request, id)
 }
 
@@ -163,7 +163,7 @@ fn a_caller_that_has_its_share_is_refused_and_nothing_is_charged() {
     }
     for _ in 0..2 {
         let refused = reserve_of(&hostile, &decider, &ada, RequestId::new("2").ok());
-        assert!(matches!(refused, Err(Unreserved::ShareTaken(ShareTaken { open })) if open == share));
+        assert!(matches!(refused, Err(ReservationError::ShareTaken(ShareTaken { open })) if open == share));
     }
     let repeat = reserve_of(&hostile, &decider, &ada, repeated).expect("it takes no place");
     assert_eq!(repeat.reservation, Some(held[0]));
@@ -195,7 +195,7 @@ fn a_reservation_is_settled_at_no_more_than_the_multiple_that_is_set() {
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).and_then(|request| request.cost(4)).expect("valid");
     let id = reserve(&decider, &request, None).expect("no id").reservation.expect("room");
-    assert!(matches!(decider.settle(id, 13), Err(Unsettled::AboveMax { actual: 13, max: 12 })));
+    assert!(matches!(decider.settle(id, 13), Err(SettlementError::AboveMax { actual: 13, max: 12 })));
     assert!(decider.settle(id, 12).is_ok());
-    assert!(matches!(decider.settle(id, 13), Err(Unsettled::Gone(Gone::Settled))));
+    assert!(matches!(decider.settle(id, 13), Err(SettlementError::Gone(Gone::Settled))));
 }
