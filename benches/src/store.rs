@@ -11,7 +11,7 @@ use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreSettings};
 
 use crate::{
     BenchResult,
-    servers::{Server, free_port},
+    servers::{ServerProcess, free_port},
 };
 
 /// Starts Redis, pinned to `processor` if given, and returns it with its URL.
@@ -19,7 +19,7 @@ use crate::{
 /// # Errors
 ///
 /// `redis-server` is not installed, or does not start.
-pub fn start_redis(processor: Option<u32>) -> BenchResult<(Server, String)> {
+pub fn start_redis(processor: Option<u32>) -> BenchResult<(ServerProcess, String)> {
     let port = free_port()?;
     let mut command = match processor {
         None => Command::new("redis-server"),
@@ -32,7 +32,7 @@ pub fn start_redis(processor: Option<u32>) -> BenchResult<(Server, String)> {
     // Bound to one address, because the port may still be in use at other addresses of this machine by closed connections.
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()]);
     command.stderr(Stdio::null());
-    Ok((Server::start("redis-server", command, port)?, format!("redis://127.0.0.1:{port}")))
+    Ok((ServerProcess::start("redis-server", command, port)?, format!("redis://127.0.0.1:{port}")))
 }
 
 /// Returns an engine with one token bucket for users: `limit` tokens a second, shared as `sharing` says.
