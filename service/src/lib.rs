@@ -5,10 +5,10 @@
 //! The files, from the ground up: a file uses only what stands before it in the list of its folder, which a test checks.
 //!
 //! * `src`: `shared`, `http`, `protobuf`, `envoy`, `grpc`, `resp`, `running`, `listeners`;
-//! * `shared` (what the listeners of all protocols share): `timeouts`, `log_limiter`, `metric_encoding`, `tokens`, `caller_shares`, `reservations`, `request_id_cache`, `store_concurrency`, `degraded`, `decider`, `body_budget`, `latency`, `listener_counts`, `rejection_counts`, `throttle_metrics`, `health_rules`, `health_monitor`, `metrics`, `traces`, `operators`, `service_state`, `worker_threads`;
+//! * `shared` (what the listeners of all protocols share): `timeouts`, `log_limiter`, `metric_encoding`, `tokens`, `caller_shares`, `reservations`, `request_id_cache`, `store_concurrency`, `degraded`, `decider`, `body_budget`, `error`, `latency`, `listener_counts`, `rejection_counts`, `throttle_metrics`, `health_rules`, `health_monitor`, `metrics`, `traces`, `operators`, `service_state`, `worker_threads`;
 //! * `shared/decider` (the only way to the engine, for single checks, batches, and several checks all or nothing): `batch`, `all_or_nothing`;
 //! * `shared/body_budget` (the memory of bodies and responses that wait for their callers): `permit_state`, `ledger`, `permit`;
-//! * `http` (checks as JSON over HTTP, health and metrics): `error`, `response_body`, `body_reader`, `request_body`, `routes`, `known_headers`, `authorize_settings`, `browsers`, `held_bodies`, `responses`, `worker`, `authorize`, `listener`;
+//! * `http` (checks as JSON over HTTP, health and metrics): `response_body`, `body_reader`, `request_body`, `routes`, `known_headers`, `authorize_settings`, `browsers`, `held_bodies`, `responses`, `worker`, `authorize`, `listener`;
 //! * `protobuf` (messages, generated and by hand): `codec`, `generated`, `error`, `reader`, `writer`;
 //! * `envoy` (Envoy's rate limit service): `request`, `response`, `decide`, `offline`;
 //! * `grpc` (checks over gRPC, and calls of the admin server): `methods`, `status`, `request_body`, `response_body`, `check_request`, `check_response`, `limiter`, `response_buffer`, `check_stream`, `admin_client`, `config`, `health`, `admission`, `call_handler`, `connection`, `listener`;

@@ -10,11 +10,11 @@ use super::{
     response,
 };
 use crate::{
-    http::error::Error,
     protobuf::error::MessageError,
     shared::{
         caller_shares::Caller,
         decider::{CheckResult, Decider},
+        error::Error,
     },
 };
 

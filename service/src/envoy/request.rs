@@ -15,7 +15,6 @@ use tidegate::{
 use tidegate_middleware::extract::fitting_value;
 
 use crate::{
-    http::error::Error,
     protobuf::{
         error::MessageError,
         generated::envoy::{
@@ -24,6 +23,7 @@ use crate::{
         },
         reader::{Fields, Value, text},
     },
+    shared::error::Error,
 };
 
 /// The most descriptors in one request.

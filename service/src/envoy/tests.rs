@@ -28,7 +28,6 @@ use tidegate::{
 
 use super::{decide, response};
 use crate::{
-    http::error::Error,
     protobuf::{
         error::MessageError,
         generated::envoy::{
@@ -47,6 +46,7 @@ use crate::{
     shared::{
         caller_shares::Caller,
         decider::{CheckResult, Decider},
+        error::Error,
     },
 };
 

@@ -13,13 +13,11 @@ use super::{
     methods::{KIND, Method, MethodAccess, SERVICES},
     status::reject,
 };
-use crate::{
-    http::error::Error,
-    shared::{
-        caller_shares::Caller,
-        service_state::ServiceState,
-        tokens::{CHECK_TOKENS, METRICS_TOKENS, Right},
-    },
+use crate::shared::{
+    caller_shares::Caller,
+    error::Error,
+    service_state::ServiceState,
+    tokens::{CHECK_TOKENS, METRICS_TOKENS, Right},
 };
 
 /// The metadata key of a token, for callers whose `authorization` is for another server.

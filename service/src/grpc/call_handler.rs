@@ -30,7 +30,6 @@ use super::{
 };
 use crate::{
     envoy,
-    http::error::CHECKS_MAX,
     protobuf::{
         generated::{
             DESCRIPTORS,
@@ -44,6 +43,7 @@ use crate::{
     shared::{
         body_budget::{BODY_BYTES_MAX, BodyPermit, BudgetRefusal, CONNECTION_BYTES, PermitPhase},
         caller_shares::Caller,
+        error::CHECKS_MAX,
         latency::{ListenerLatencies, WorkerLatencies},
         request_id_cache::CallKind,
         service_state::ServiceState,

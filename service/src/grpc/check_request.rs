@@ -5,7 +5,6 @@ use prost::Message;
 use tidegate::{CountedIdentity, DEFAULT_DOMAIN, Engine, Identity, Request, RequestError, clock::Clock};
 
 use crate::{
-    http::error::{CHECKS_MAX, Error},
     protobuf::{
         error::MessageError,
         generated::tidegate::v1::RateLimitRequest,
@@ -14,6 +13,7 @@ use crate::{
     shared::{
         caller_shares::Caller,
         decider::{CheckResult, Decider},
+        error::{CHECKS_MAX, Error},
         request_id_cache::{CallKind, RequestId},
         tokens::Rights,
     },

@@ -27,10 +27,7 @@ use super::{
     response_buffer::{BUFFER_BYTES, ResponseBuffer, answer_framed, split_message},
     status::reject,
 };
-use crate::{
-    http::error::Error,
-    shared::{caller_shares::Caller, decider::CONCURRENT_CHECKS_MAX},
-};
+use crate::shared::{caller_shares::Caller, decider::CONCURRENT_CHECKS_MAX, error::Error};
 
 /// Bytes of responses that are sent together on all streams of a connection: while many are open, each has its part of them.
 const CONNECTION_BYTES: usize = 256 << 10;

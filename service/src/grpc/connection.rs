@@ -34,12 +34,10 @@ use super::{
     response_body::{GrpcResponse, ResponseBody, UnreadSince, code, stream_body},
     status::{CODE, reject},
 };
-use crate::{
-    http::error::{Error, HEAD_BYTES_MAX, REFLECTION_STREAMS_MAX},
-    shared::{
-        body_budget::{BodyPermit, BudgetRefusal, ConnectionShare, Revocation},
-        worker_threads::{ConnectionHandler, StopSignal, idle},
-    },
+use crate::shared::{
+    body_budget::{BodyPermit, BudgetRefusal, ConnectionShare, Revocation},
+    error::{Error, HEAD_BYTES_MAX, REFLECTION_STREAMS_MAX},
+    worker_threads::{ConnectionHandler, StopSignal, idle},
 };
 
 /// The most open calls of a connection.

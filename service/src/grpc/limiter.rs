@@ -13,7 +13,6 @@ use super::{
     status::{reject, reject_message},
 };
 use crate::{
-    http::error::{Error, ErrorReport},
     protobuf::{
         error::MessageError,
         generated::tidegate::v1::{
@@ -23,8 +22,14 @@ use crate::{
         writer::{put_message, put_text},
     },
     shared::{
-        caller_shares::Caller, decider::CheckResult, request_id_cache::CallKind, reservations::Gone,
-        service_state::ServiceState, tokens::Rights, traces::RequestSpan,
+        caller_shares::Caller,
+        decider::CheckResult,
+        error::{Error, ErrorReport},
+        request_id_cache::CallKind,
+        reservations::Gone,
+        service_state::ServiceState,
+        tokens::Rights,
+        traces::RequestSpan,
     },
 };
 

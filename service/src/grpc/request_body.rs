@@ -15,12 +15,10 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::status::reject;
-use crate::{
-    http::error::Error,
-    shared::{
-        body_budget::{BODY_BYTES_MAX, BodyPermit},
-        service_state::ServiceState,
-    },
+use crate::shared::{
+    body_budget::{BODY_BYTES_MAX, BodyPermit},
+    error::Error,
+    service_state::ServiceState,
 };
 
 /// Bytes of the head of a message: whether the message is compressed, and its length.

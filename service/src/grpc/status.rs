@@ -5,9 +5,11 @@ use tonic::{Code, Status, metadata::MetadataValue};
 
 use super::methods::KIND;
 use crate::{
-    http::error::{Error, ErrorReport},
     protobuf::error::MessageError,
-    shared::service_state::ServiceState,
+    shared::{
+        error::{Error, ErrorReport},
+        service_state::ServiceState,
+    },
 };
 
 /// The metadata key of an error's stable code, which is the same as over HTTP.

@@ -19,8 +19,8 @@ use tidegate::{
 };
 use tidegate_middleware::request_head::RequestHead;
 
-use super::{error::Error, responses::decision_with_status, routes::AUTHORIZE, worker::HttpWorker};
-use crate::shared::{caller_shares::Caller, traces::RequestSpan};
+use super::{responses::decision_with_status, routes::AUTHORIZE, worker::HttpWorker};
+use crate::shared::{caller_shares::Caller, error::Error, traces::RequestSpan};
 
 /// The header of a degraded outcome, with the reason.
 const DEGRADED: HeaderName = HeaderName::from_static("x-tidegate-degraded");

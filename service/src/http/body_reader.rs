@@ -17,8 +17,10 @@ use actix_web::{
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
-use super::error::Error;
-use crate::shared::body_budget::{BLOCK_BYTES, BODY_BYTES_MAX, BodyPermit};
+use crate::shared::{
+    body_budget::{BLOCK_BYTES, BODY_BYTES_MAX, BodyPermit},
+    error::Error,
+};
 
 /// The headers of a request that describe its body.
 #[derive(Clone, Copy, Default)]

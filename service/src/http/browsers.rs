@@ -22,10 +22,10 @@ use actix_web::http::header::{HeaderValue, X_FORWARDED_FOR};
 
 use super::{
     authorize_settings::Authorize,
-    error::Error,
     known_headers::KnownHeaders,
     routes::{AUTHORIZE, HEALTHZ, METRICS, READYZ},
 };
+use crate::shared::error::Error;
 
 /// The port of a `Host` that names none.
 const DEFAULT_PORT: u16 = 80;

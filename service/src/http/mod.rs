@@ -5,7 +5,6 @@ mod authorize;
 mod authorize_settings;
 mod body_reader;
 mod browsers;
-pub(crate) mod error;
 mod held_bodies;
 mod known_headers;
 mod listener;

@@ -16,10 +16,10 @@ use tidegate::{
     policy::ResponseSettings,
 };
 
-use super::error::{CHECKS_MAX, Error};
 use crate::shared::{
     caller_shares::Caller,
     decider::{CheckResult, Decider},
+    error::{CHECKS_MAX, Error},
     request_id_cache::{CallKind, RequestId},
     reservations::{Gone, ReservationId},
 };

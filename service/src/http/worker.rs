@@ -33,7 +33,6 @@ use super::{
     authorize_settings::Authorize,
     body_reader,
     browsers::BrowserAccess,
-    error::{Error, HEAD_BYTES_MAX, RequestPart},
     held_bodies::{BudgetedBody, UnreadRequest},
     known_headers::KnownHeaders,
     request_body,
@@ -44,6 +43,7 @@ use super::{
 use crate::shared::{
     body_budget::{BodyPermit, ConnectionShare},
     caller_shares::Caller,
+    error::{Error, HEAD_BYTES_MAX, RequestPart},
     latency::WorkerLatencies,
     metrics,
     request_id_cache::CallKind,

@@ -1,6 +1,6 @@
 //! The error of a request that is read from a protobuf message.
 
-use crate::http::error::Error;
+use crate::shared::error::Error;
 
 /// The reason why a request is not decided.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ pub(crate) mod body_budget;
 pub(crate) mod caller_shares;
 pub(crate) mod decider;
 pub(crate) mod degraded;
+pub(crate) mod error;
 pub(crate) mod health_monitor;
 pub(crate) mod health_rules;
 pub(crate) mod latency;

@@ -12,7 +12,7 @@ use super::{
 
 #[test]
 fn every_code_is_documented() {
-    let source = include_str!("../../../src/http/error.rs");
+    let source = include_str!("../../../src/shared/error.rs");
     let table = include_str!("../../../../docs/http.md").split_once("## Errors").expect("a part").1;
     let told = source.lines().filter(|line| line.contains("(StatusCode::") || line.contains("RequestError::"));
     let codes: Vec<&str> = told.filter_map(|line| line.split('"').nth(1)).collect();

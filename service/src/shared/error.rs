@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use tidegate::{RequestError, algorithm::NUMBER_MAX};
 use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 
-use crate::shared::{
+use super::{
     body_budget::{BODY_BYTES_MAX, BudgetRefusal},
     decider::{ReservationError, SettlementError},
     request_id_cache::{BadRequestId, RequestId, Reused},
