@@ -66,7 +66,7 @@ use crate::{
         alloc::{Lines, WAYS},
         atomic_update::{Next, Swap, update},
         caller_groups::{CallerGroup, CallerGroups, NO_GROUP},
-        layout::{BucketState, KeyBits, LIMITS_MAX, Slot, State},
+        layout::{BucketState, KeyBits, LIMITS_MAX, Slot, SlotState},
         log_pool::LogPool,
         table_shares::{OVERFLOW_BUCKETS, RECLAIMED, Shortage, SlotOwner, SlotShares, TableShares},
     },
@@ -230,7 +230,7 @@ impl Table {
                 // `None` when the slot went to another key: then search again.
                 let outcome = update(cell, seen, &mut met.retries, |slot| {
                     left = None;
-                    if slot.state() != State::Active || !slot.holds(key.bits) {
+                    if slot.state() != SlotState::Active || !slot.holds(key.bits) {
                         return Next::Leave(None);
                     }
                     match transition(Some(slot.held()), now) {
@@ -291,7 +291,7 @@ impl Table {
     /// Finds the key's active slot in its two lines, and reads it. The key may be in another candidate.
     #[inline(always)]
     pub(crate) fn find(&self, key: HashedKey) -> Option<SlotSnapshot<'_>> {
-        let is_it = |slot: &Slot| slot.holds(key.bits) && slot.state() == State::Active;
+        let is_it = |slot: &Slot| slot.holds(key.bits) && slot.state() == SlotState::Active;
         self.key_lines(key.hash).find(|cell| Some(Swap::load(cell)).filter(is_it))
     }
 

@@ -25,8 +25,8 @@ fn log(table: &Table, limit: u64, key: HashedKey) -> SlidingLog<'_> {
     SlidingLog { table, log, generation: Generation::default(), key, cost: 1, is_owed: false }
 }
 
-fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<State, ()> {
-    let word = held.map_or(State::Word(0), |held| held.ring().map_or(State::Word(held.word), State::Ring));
+fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<LogState, ()> {
+    let word = held.map_or(LogState::Word(0), |held| held.ring().map_or(LogState::Word(held.word), LogState::Ring));
     Ok(word)
 }
 

@@ -19,8 +19,8 @@ const STEP: u64 = SECOND_NS / 10;
 const STEPS: u64 = 1_000;
 
 #[expect(clippy::unnecessary_wraps, reason = "has the type of a function that meets newer numbers")]
-fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<State, ()> {
-    Ok(held.map_or(State::Word(0), |held| held.ring().map_or(State::Word(held.word), State::Ring)))
+fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<LogState, ()> {
+    Ok(held.map_or(LogState::Word(0), |held| held.ring().map_or(LogState::Word(held.word), LogState::Ring)))
 }
 
 /// Slots and rings change hands all the time, some keys find no ring, and no key is ever admitted more than its limit in

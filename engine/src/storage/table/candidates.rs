@@ -10,7 +10,7 @@ use crate::{
         alloc::{CacheLine, WAYS, prefetch},
         atomic_update::Swap,
         caller_groups::CallerGroup,
-        layout::{Slot, State},
+        layout::{Slot, SlotState},
         table_shares::{OVERFLOW_BUCKETS_MAX, Shortage},
         two_choice::places,
     },
@@ -50,7 +50,7 @@ impl<'t> Scan<'t> {
         for cell in cells {
             let slot = Swap::load(cell);
             if slot.holds(key.bits) {
-                if slot.state() == State::Active {
+                if slot.state() == SlotState::Active {
                     self.active = true;
                 } else {
                     self.claims.push((cell, slot));
@@ -85,7 +85,7 @@ impl Table {
         let mut cells = self.beside(key.hash).flatten().chain(self.shares.overflow(key.bits.limit()));
         cells.find_map(|cell| {
             let slot: Slot = Swap::load(cell);
-            (slot.holds(key.bits) && slot.state() == State::Active).then_some((cell, slot))
+            (slot.holds(key.bits) && slot.state() == SlotState::Active).then_some((cell, slot))
         })
     }
 

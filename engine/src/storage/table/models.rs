@@ -59,11 +59,14 @@ fn slots(table: &Table) -> impl Iterator<Item = Slot> {
 
 /// Returns the words of all active slots of a key.
 fn words(table: &Table, key: HashedKey) -> Vec<u64> {
-    slots(table).filter(|slot| slot.holds(key.bits) && slot.state() == State::Active).map(|slot| slot.word).collect()
+    slots(table)
+        .filter(|slot| slot.holds(key.bits) && slot.state() == SlotState::Active)
+        .map(|slot| slot.word)
+        .collect()
 }
 
 fn claims(table: &Table) -> usize {
-    slots(table).filter(|slot| slot.state() == State::Claimed).count()
+    slots(table).filter(|slot| slot.state() == SlotState::Claimed).count()
 }
 
 /// All interleavings with at most this many preemptions.

@@ -206,7 +206,7 @@ fn emptied_slots_are_not_counted() {
     let cell = table.cells().iter().find(|cell| Swap::load(*cell) == Slot::EMPTY).expect("one of many");
     let claim = Slot::claimed(KeyBits::new(0, 7 << 40), 1);
     assert!(table.hand_over(cell, Slot::EMPTY, claim, NO_GROUP));
-    assert_eq!((claim.state(), table.shares.held(0)), (State::Claimed, 11));
+    assert_eq!((claim.state(), table.shares.held(0)), (SlotState::Claimed, 11));
     table.sweep(|limit| limit == 0, |_, held, _| held);
     assert_eq!(table.shares.held(0), 10);
     let sweeps = table.slots().div_ceil(RECLAIMED);
