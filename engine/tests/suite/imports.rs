@@ -108,6 +108,7 @@ descriptors:
 
 /// The example that envoyproxy/ratelimit comes with, without `foo` alone (see
 /// [`a_limit_of_few_keys_that_others_meet_too_is_reported`]).
+// Long because the configuration and the decisions that it leads to stand side by side.
 #[test]
 fn nested_descriptors_count_combinations() {
     let imported = from_envoy(
@@ -258,6 +259,7 @@ descriptors:
 }
 
 /// The report has everything that the import changes, each with its line, and with a mark where decisions change.
+// Long because the configuration and its whole report stand side by side.
 #[test]
 fn the_report_leaves_nothing_out() {
     let imported = from_envoy(
