@@ -1,4 +1,4 @@
-//! A fleet of real processes: an admin server and nodes that are killed, cut off, rejected, and sent false answers.
+//! Tests of a fleet of real processes: an admin server and the nodes that follow it, killed, disconnected and restored.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::support::{
     session::{Session, check},
 };
 
-/// Declares each of these tests twice: with `SQLite`'s file, and over `PostgreSQL`.
+/// Declares each of these tests twice: over `SQLite`, and over `PostgreSQL`.
 macro_rules! over_both_databases {
     ($($name:ident)*) => {
         mod sqlite {
@@ -58,7 +58,7 @@ struct Fleet {
     ana: Session,
     token: PathBuf,
     token_id: String,
-    /// The admin server's port, at which it is started again after it was killed.
+    /// The port of the admin server, which it keeps when it is started again.
     port: ReservedPort,
     database: Option<Database>,
 }
@@ -82,7 +82,7 @@ impl Fleet {
         self.node_by(&self.admin.admin, name)
     }
 
-    /// One that reaches the admin server at this address.
+    /// Starts a node that reaches the admin server at this address.
     fn node_by(&self, url: &str, name: &str) -> Served {
         Served::node(url, &self.token, name, &self.data(name))
     }
@@ -97,7 +97,7 @@ impl Fleet {
         assert_eq!(self.ana.publish(&self.admin.admin, version, &etag, limit), Some(version + 1));
     }
 
-    /// A change of the tier `free` to this limit, on top of this version, for a node first.
+    /// Returns a change list that sets the tier `free` to this limit, on top of this version; for one node first if it is named.
     fn list(&self, version: u64, limit: u64, node: Option<&str>) -> Value {
         let etag = self.ana.get(&self.admin, "/tiers/free")["etag"].clone();
         let limit = json!({ "id": "minute", "algorithm": "token_bucket", "limit": limit, "period": "1m" });
@@ -124,7 +124,7 @@ impl Fleet {
         self.admin = Served::admin_alone(&address, &self.data("admin"), &on(self.database.as_ref()));
     }
 
-    /// Waits until the node has the version in force on its disk.
+    /// Waits until the node has stored this version on its disk.
     fn is_kept(&self, name: &str, version: u64) {
         let file = self.data(name).join("last-good.json");
         let has = format!("{{\"version\":{version},");
@@ -135,7 +135,7 @@ impl Fleet {
         self.ana.get(&self.admin, &format!("/nodes/{name}"))
     }
 
-    /// Waits until each of these nodes has reported in two more seconds: by then it has what it was to be sent.
+    /// Waits until each of these nodes has sent two more reports. By then the messages of the admin server have arrived.
     fn report_twice(&self, names: &[&str]) {
         let seconds = |name: &&str| {
             let history = self.ana.get(&self.admin, &format!("/nodes/{name}/history"));
@@ -153,7 +153,7 @@ fn on(database: Option<&Database>) -> Vec<&str> {
     database.map_or_else(Vec::new, |database| vec!["--database", database.url()])
 }
 
-/// Makes a token of the scope `node`, and writes it into this file; its id.
+/// Creates a token of the scope `node`, and writes it into this file. Returns its id.
 fn new_token(admin: &Served, ana: &Session, name: &str, file: &Path) -> String {
     let (status, made) = ana.send(admin, "POST", "/tokens", &json!({ "name": name, "scope": "node" }));
     assert_eq!(status, 201, "{made}");
@@ -161,7 +161,7 @@ fn new_token(admin: &Served, ana: &Session, name: &str, file: &Path) -> String {
     made["id"].as_str().expect("an id").to_owned()
 }
 
-/// Version and limit that a node decides by.
+/// Returns the version and the limit by which a node decides.
 fn decides_by(node: &Served) -> (u64, Option<u64>) {
     let (_, decision) = check(node, "ada");
     (decision["policy_version"].as_u64().expect("a number"), decision["limit"].as_u64())
@@ -172,7 +172,7 @@ fn follows(node: &Served, version: u64, limit: u64) {
     assert_eq!(decides_by(node), (version, Some(limit)));
 }
 
-fn what_is_published_reaches_every_node_and_so_does_the_way_back(home: Home) {
+fn a_publish_and_its_rollback_reach_every_node(home: Home) {
     let fleet = Fleet::start(home);
     let nodes = ["n-1", "n-2", "n-3"].map(|name| fleet.node(name));
     for node in &nodes {
@@ -188,7 +188,7 @@ fn what_is_published_reaches_every_node_and_so_does_the_way_back(home: Home) {
     for node in &nodes {
         follows(node, 3, 100);
     }
-    // Each is known by its name, with what it has and what it counted.
+    // The admin server lists each node by its name, with its version and counts.
     for name in ["n-1", "n-2", "n-3"] {
         wait_until("it acknowledged", || fleet.row(name)["policy_version"] == 3);
         let row = fleet.row(name);
@@ -203,7 +203,7 @@ fn what_is_published_reaches_every_node_and_so_does_the_way_back(home: Home) {
     assert_eq!(decision["remaining"], 99);
 }
 
-fn nodes_decide_on_without_the_admin_server_and_follow_it_again(home: Home) {
+fn nodes_keep_deciding_without_the_admin_server_and_follow_it_again(home: Home) {
     let mut fleet = Fleet::start(home);
     let mut nodes = ["n-1", "n-2", "n-3"].map(|name| fleet.node(name));
     fleet.publish(1, 500);
@@ -221,7 +221,7 @@ fn nodes_decide_on_without_the_admin_server_and_follow_it_again(home: Home) {
     nodes[0].kill();
     nodes[0] = fleet.node("n-1");
     assert_eq!(decides_by(&nodes[0]), (2, Some(500)), "the last good policy is in force when it says where it is");
-    // A file that is damaged is said to be, and set aside; then there is no policy.
+    // A damaged file is renamed, and the node has no policy.
     nodes[1].kill();
     let file = fleet.data("n-2").join("last-good.json");
     let mut bytes = fs::read(&file).expect("it is there");
@@ -239,9 +239,9 @@ fn nodes_decide_on_without_the_admin_server_and_follow_it_again(home: Home) {
     }
 }
 
-/// A copy of the admin server's folder takes the place of a newer one: versions are counted anew from there.
+/// A copy of the folder of the admin server replaces a newer one: the next version is counted from the copy.
 #[test]
-fn nodes_follow_an_admin_server_whose_database_was_put_back() {
+fn nodes_follow_an_admin_server_whose_database_was_restored() {
     let mut fleet = Fleet::start(Home::Sqlite);
     let mut nodes = ["n-1", "n-2"].map(|name| fleet.node(name));
     fleet.kill_admin();
@@ -262,7 +262,7 @@ fn nodes_follow_an_admin_server_whose_database_was_put_back() {
     fs::rename(&copy, &data).expect("it is there");
     fleet.restart_admin();
     follows(&nodes[0], 1, 100);
-    // Another version 2 than the one that the other node has on its disk.
+    // This version 2 differs from the one on the disk of the other node.
     fleet.publish(1, 700);
     follows(&nodes[0], 2, 700);
     nodes[1] = fleet.node("n-2");
@@ -273,14 +273,14 @@ fn nodes_follow_an_admin_server_whose_database_was_put_back() {
         });
     }
     fleet.is_kept("n-1", 2);
-    // A start without the admin server begins with what was put back.
+    // A node that starts without the admin server uses the restored policy.
     fleet.kill_admin();
     nodes[0].kill();
     nodes[0] = fleet.node("n-1");
     assert_eq!(decides_by(&nodes[0]), (2, Some(700)));
 }
 
-fn nodes_follow_over_tls_whom_they_know(home: Home) {
+fn nodes_follow_over_tls_only_a_trusted_admin_server(home: Home) {
     let mut fleet = Fleet::start(home);
     let (status, script) = fleet.ana.send(&fleet.admin, "POST", "/tokens", &json!({ "name": "ci", "role": "editor" }));
     assert_eq!(status, 201, "{script}");
@@ -306,11 +306,11 @@ fn nodes_follow_over_tls_whom_they_know(home: Home) {
     let published = publish.env("TIDEGATE_TOKEN", script["secret"].as_str().expect("text")).output().expect("it runs");
     assert!(published.status.success(), "{published:?}");
     follows(&node, 2, 500);
-    assert_eq!(decides_by(&stranger).0, 0, "it knows nobody who vouches for the admin server");
+    assert_eq!(decides_by(&stranger).0, 0, "the node trusts no authority of the admin server");
 }
 
 #[test]
-fn an_admin_server_alone_counts_networks_as_its_nodes_do() {
+fn a_standalone_admin_server_counts_networks_as_its_nodes_do() {
     let folder = TempDir::new().expect("a folder");
     let admin = Served::admin_alone("127.0.0.1:0", &folder.path().join("admin"), &["--ipv6-prefix", "48"]);
     let ana = Session::of_first_administrator(&admin);
@@ -322,7 +322,7 @@ fn an_admin_server_alone_counts_networks_as_its_nodes_do() {
     assert!(output.status.code() == Some(2) && said.contains("write a number of bits from 1 to 128"), "{said}");
 }
 
-fn a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another(home: Home) {
+fn a_node_whose_token_was_revoked_keeps_its_policy_until_it_gets_another(home: Home) {
     let fleet = Fleet::start(home);
     let node = fleet.node("n-1");
     follows(&node, 1, 100);
@@ -338,7 +338,7 @@ fn a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another(home: Ho
     follows(&node, 2, 500);
 }
 
-fn a_policy_that_a_connected_node_cannot_read_is_refused_with_its_name(home: Home) {
+fn a_policy_that_a_connected_node_cannot_read_is_rejected_with_the_node_named(home: Home) {
     let fleet = Fleet::start(home);
     let node = fleet.node("n-1");
     follows(&node, 1, 100);
@@ -361,9 +361,9 @@ fn a_policy_that_a_connected_node_cannot_read_is_refused_with_its_name(home: Hom
 }
 
 over_both_databases! {
-    what_is_published_reaches_every_node_and_so_does_the_way_back
-    nodes_decide_on_without_the_admin_server_and_follow_it_again
-    nodes_follow_over_tls_whom_they_know
-    a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another
-    a_policy_that_a_connected_node_cannot_read_is_refused_with_its_name
+    a_publish_and_its_rollback_reach_every_node
+    nodes_keep_deciding_without_the_admin_server_and_follow_it_again
+    nodes_follow_over_tls_only_a_trusted_admin_server
+    a_node_whose_token_was_revoked_keeps_its_policy_until_it_gets_another
+    a_policy_that_a_connected_node_cannot_read_is_rejected_with_the_node_named
 }

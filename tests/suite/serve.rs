@@ -1,5 +1,5 @@
-//! `tidegate serve` as a process: what it says, where its settings come from, how it stops, and that being killed at any
-//! time loses nothing that was acknowledged.
+//! Tests of `tidegate serve` as a process: checks under live changes, startup errors, connections, how it stops, and that a kill at
+//! any time loses nothing that was acknowledged.
 
 mod settings;
 
@@ -30,7 +30,7 @@ use crate::support::{
 };
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the tokens that came back are judged by the real time that passed")]
+#[expect(clippy::disallowed_methods, reason = "the refilled tokens depend on the real time that passed")]
 fn a_limit_is_changed_under_live_traffic() {
     let folder = TempDir::new().expect("a folder");
     let served = Served::start(&folder.path().join("data"));
@@ -55,7 +55,7 @@ fn a_limit_is_changed_under_live_traffic() {
 }
 
 #[test]
-fn tidegate_check_asks_it() {
+fn tidegate_check_prints_a_decision_of_the_server() {
     let folder = TempDir::new().expect("a folder");
     let served = Served::start(folder.path());
     let run = tidegate(["check", "--server", &served.checks, "user=ada"]);
@@ -66,10 +66,13 @@ fn tidegate_check_asks_it() {
 /// A kill during publishes leaves the version that was acknowledged last, or the one that was being published. The kills happen at
 /// all stages of a publish, from its beginning to after its answer.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how long a publish takes here is measured, to kill at all its places")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the time of a publish is measured, to kill the server at all its stages"
+)]
 fn a_hundred_kills_during_publishes_leave_whole_versions() {
     const KILLS: u32 = 100;
-    // More of them, where this machine was busy while it was measured how long one takes.
+    // The number may grow if the machine was busy while the time of one publish was measured.
     const MOST: u32 = 10 * KILLS;
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
@@ -96,7 +99,7 @@ fn a_hundred_kills_during_publishes_leave_whole_versions() {
             scope.spawn(move || {
                 for version in acknowledged.. {
                     let Some(next) = publish(&admin, version) else { break };
-                    tell.send(next).expect("somebody counts");
+                    tell.send(next).expect("the receiver exists");
                 }
             });
             acknowledged = acknowledgements.recv().expect("it publishes");
@@ -117,7 +120,7 @@ fn a_hundred_kills_during_publishes_leave_whole_versions() {
     assert!(under_way_lost > 0 && under_way_kept > 0, "{under_way_lost} lost, {under_way_kept} kept");
 }
 
-/// Stops a server as Ctrl+C does. Returns how long that took.
+/// Stops a server by SIGINT, as Ctrl+C does. Returns how long that took.
 #[expect(clippy::disallowed_methods, reason = "how long a stop takes is measured")]
 fn stop_by_ctrl_c() -> Duration {
     let folder = TempDir::new().expect("a folder");
@@ -128,19 +131,19 @@ fn stop_by_ctrl_c() -> Duration {
     let began = Instant::now();
     assert_eq!(served.wait(), Some(0));
     let took = began.elapsed();
-    // Nothing is left to be brought home.
+    // The write-ahead log was merged into the database.
     assert!(!folder.path().join("tidegate.db-wal").exists());
     took
 }
 
 #[test]
-fn ctrl_c_lets_requests_end_and_ends_well() {
+fn ctrl_c_finishes_requests_and_exits_with_success() {
     stop_by_ctrl_c();
 }
 
-/// Load balancers see `not ready` first, while checks are still answered.
+/// Readiness fails first, while checks are still answered, so that load balancers can react.
 #[test]
-fn sigterm_says_not_ready_before_it_stops() {
+fn sigterm_reports_not_ready_before_the_server_stops() {
     let folder = TempDir::new().expect("a folder");
     let served = Served::start_with(folder.path(), &["--drain-delay", "3s"]);
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
@@ -154,7 +157,7 @@ fn sigterm_says_not_ready_before_it_stops() {
 }
 
 #[test]
-fn a_cap_of_connections_that_is_reached_is_logged() {
+fn reaching_a_connection_cap_is_logged() {
     let folder = TempDir::new().expect("a folder");
     let log = folder.path().join("log");
     let mut command = command();
@@ -173,12 +176,12 @@ fn a_cap_of_connections_that_is_reached_is_logged() {
     }
 }
 
-/// Ten thousand connections are answered; one more is refused until another ends.
+/// Ten thousand connections are served; one more is rejected until another one ends.
 #[test]
 fn ten_thousand_connections_are_served_and_no_more() {
     const MOST: usize = 10_000;
     let folder = TempDir::new().expect("a folder");
-    // They all come from one address.
+    // All connections come from one address.
     let served = Served::start_with(folder.path(), &["--connections-per-peer", "10000"]);
     let address = served.checks.strip_prefix("http://").expect("an address");
     let request = "GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
@@ -207,14 +210,14 @@ fn ten_thousand_connections_are_served_and_no_more() {
     drop(open);
     wait_until("there is room for one more", || {
         let (mut connection, mut answer) = (connect(), [0; 12]);
-        // An error: it was refused before it had asked.
+        // An error means that the connection was rejected before the request was sent.
         ask(&connection).is_ok() && connection.read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 200"
     });
 }
 
 /// The host names of a loopback listener are known; for other addresses the administrator chooses them.
 #[test]
-fn a_listener_on_loopback_is_called_under_its_own_names_alone() {
+fn a_loopback_listener_accepts_only_its_own_host_names() {
     let folder = TempDir::new().expect("a folder");
     let status = |served: &Served| {
         let port = served.checks.rsplit_once(':').expect("a port").1;
@@ -236,7 +239,7 @@ fn a_listener_on_loopback_is_called_under_its_own_names_alone() {
 }
 
 #[test]
-fn a_policy_kept_in_a_file_is_published_when_it_changed_there_and_not_here() {
+fn a_policy_file_is_published_if_it_changed_and_the_server_did_not() {
     let folder = TempDir::new().expect("a folder");
     let (data, file) = (folder.path().join("data"), folder.path().join("policy.toml"));
     let write = |limit: u64, comment: &str| {
@@ -259,13 +262,13 @@ fn a_policy_kept_in_a_file_is_published_when_it_changed_there_and_not_here() {
     write(6, "more");
     let served = start(&[]);
     assert_eq!(in_force(&served, &session), (3, 6));
-    // Edited here: what is in the file waits.
+    // The policy was edited at the server: the file is not published.
     assert_eq!(session.publish(&served.admin, 3, "\"tier:free:3\"", 60), Some(4));
     drop(served);
     write(7, "and more");
     assert_eq!(in_force(&start(&[]), &session), (4, 60));
     assert_eq!(in_force(&start(&["--policy-force"]), &session), (5, 7));
-    // A file that is wrong stops the start, with its name and line.
+    // An invalid file is a startup error with its name and line.
     write(1 << 60, "too much");
     let run = serve_with(&["--policy", &file_name], folder.path());
     assert_eq!(run.status, Some(2));
@@ -278,7 +281,7 @@ fn serve_with(arguments: &[&str], folder: &Path) -> Run {
 }
 
 #[test]
-fn a_damaged_database_stops_the_start() {
+fn a_damaged_database_is_a_startup_error() {
     let folder = TempDir::new().expect("a folder");
     Served::start(&folder.path().join("data")).kill();
     fs::write(folder.path().join("data/tidegate.db"), "not a database").expect("it is ours");
@@ -288,11 +291,11 @@ fn a_damaged_database_stops_the_start() {
     assert_eq!(fs::read(folder.path().join("data/tidegate.db")).expect("it is there"), b"not a database");
 }
 
-/// A database of another user, in a folder of the server's own: one that may not be opened, and one whose mode would let its
-/// owner write. Root can open and write both, so the server runs as another user.
+/// Another user owns the database, in a folder of the server: one file may not be opened, and one has a mode that lets its owner
+/// write. Root can open and write both, so the server runs as another user.
 #[test]
-fn a_database_of_another_user_is_not_opened_whatever_its_mode_says() {
-    const NOBODY: u32 = 65_534;
+fn a_database_of_another_user_is_not_opened() {
+    const OTHER_USER: u32 = 65_534;
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
     drop(Served::start(&data));
@@ -300,14 +303,14 @@ fn a_database_of_another_user_is_not_opened_whatever_its_mode_says() {
         return;
     }
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("it is ours");
-    let give = |path| chown(path, Some(NOBODY), Some(NOBODY)).expect("we are root");
+    let give = |path| chown(path, Some(OTHER_USER), Some(OTHER_USER)).expect("we are root");
     give(data.clone());
-    // Where that user may not look into the folder of the binary, it runs a copy.
+    // That user may not have access to the folder of the binary, so it runs a copy.
     let copy = folder.path().join("tidegate");
     fs::copy(binary(), &copy).expect("it is there");
     let assert_refused = |because: &str| {
         let mut command = Command::new(&copy);
-        command.args(SERVE).arg("--data").arg(&data).env_clear().uid(NOBODY).gid(NOBODY);
+        command.args(SERVE).arg("--data").arg(&data).env_clear().uid(OTHER_USER).gid(OTHER_USER);
         let output = command.output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
@@ -317,16 +320,16 @@ fn a_database_of_another_user_is_not_opened_whatever_its_mode_says() {
     assert_refused("tidegate.lock may not be opened: it belongs to user 0 and has the mode 600");
     give(data.join("tidegate.lock"));
     for file in files {
-        // A server that is killed leaves all three.
+        // A killed server leaves all three files.
         assert_refused("may not be opened: it belongs to user 0 and has the mode 600");
         fs::set_permissions(file, Permissions::from_mode(0o644)).expect("it is ours");
     }
     assert_refused("is read-only");
 }
 
-/// Each command that serves raises its soft limit to the hard one, and says where that is still too low.
+/// Each command that serves raises its soft limit to the hard one, and logs a warning if that is still too low.
 #[test]
-fn file_descriptors_are_raised_to_the_hard_limit() {
+fn the_limit_of_open_files_is_raised_to_the_hard_limit() {
     let folder = TempDir::new().expect("a folder");
     let token = folder.path().join("token");
     fs::write(&token, "t").expect("written");
@@ -380,7 +383,7 @@ mod long {
 
     #[test]
     #[ignore = "long: bounds the time of a stop, which a busy machine does not keep"]
-    fn ctrl_c_ends_it_within_nine_seconds() {
+    fn ctrl_c_stops_the_server_within_nine_seconds() {
         assert!(stop_by_ctrl_c() < Duration::from_secs(9));
     }
 }

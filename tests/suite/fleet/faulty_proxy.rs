@@ -17,26 +17,28 @@ use tidegate_testkit::wait_until;
 use super::{Fleet, Home, decides_by, follows};
 use crate::support::{server::Served, session::check};
 
-/// Between a node and its admin server; changes a letter of each policy while it is told to.
-struct Liar {
+/// A proxy between a node and its admin server, which can change a letter of each policy.
+struct FaultyProxy {
     url: String,
-    lies: Arc<AtomicBool>,
-    told: Arc<AtomicUsize>,
+    /// Whether policies are changed.
+    is_damaging: Arc<AtomicBool>,
+    /// The number of changed policies.
+    damaged: Arc<AtomicUsize>,
 }
 
-impl Liar {
+impl FaultyProxy {
     fn before(admin: &Served) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         let to = admin.admin.strip_prefix("http://").expect("an address").to_owned();
-        let (lies, told) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let liar = Self { url, lies: Arc::clone(&lies), told: Arc::clone(&told) };
+        let (is_damaging, damaged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let proxy = Self { url, is_damaging: Arc::clone(&is_damaging), damaged: Arc::clone(&damaged) };
         thread::spawn(move || {
             for inside in listener.incoming() {
                 let (Ok(inside), Ok(outside)) = (inside, TcpStream::connect(&to)) else { continue };
                 let (from, into) = (inside.try_clone().expect("a copy"), outside.try_clone().expect("a copy"));
                 thread::spawn(move || pass(from, into, |_| ()));
-                let (lies, told) = (Arc::clone(&lies), Arc::clone(&told));
+                let (is_damaging, damaged) = (Arc::clone(&is_damaging), Arc::clone(&damaged));
                 thread::spawn(move || {
                     pass(outside, inside, |bytes| {
                         let begins = |before: &[u8]| {
@@ -44,20 +46,20 @@ impl Liar {
                             place.map(|place| place + before.len())
                         };
                         let place = begins(b"\"document\":\"").or_else(|| begins(b"\"delta\":\""));
-                        if let Some(place) = place.filter(|_| lies.load(Ordering::SeqCst)) {
+                        if let Some(place) = place.filter(|_| is_damaging.load(Ordering::SeqCst)) {
                             let letter = &mut bytes[place + 20];
                             *letter = if *letter == b'A' { b'B' } else { b'A' };
-                            told.fetch_add(1, Ordering::SeqCst);
+                            damaged.fetch_add(1, Ordering::SeqCst);
                         }
                     });
                 });
             }
         });
-        liar
+        proxy
     }
 }
 
-/// Passes on what comes, changed, until either side ends.
+/// Forwards bytes after `change`, until either side closes the connection.
 fn pass(mut from: TcpStream, mut into: TcpStream, change: impl Fn(&mut [u8])) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(count) = from.read(&mut buffer) {
@@ -69,8 +71,8 @@ fn pass(mut from: TcpStream, mut into: TcpStream, change: impl Fn(&mut [u8])) {
     let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
 }
 
-/// A proxy rejects requests in place of the admin server with an answer that never ends, and forwards only after that.
-fn an_answer_that_does_not_end_holds_no_node(home: Home) {
+/// A proxy answers the first request with an error whose body never ends, and forwards all later ones.
+fn a_response_that_does_not_end_blocks_no_node(home: Home) {
     let fleet = Fleet::start(home);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -89,24 +91,24 @@ fn an_answer_that_does_not_end_holds_no_node(home: Home) {
     follows(&fleet.node_by(&url, "n-1"), 1, 100);
 }
 
-fn a_snapshot_that_is_damaged_on_its_way_changes_nothing_and_is_asked_for_again(home: Home) {
+fn a_damaged_snapshot_changes_nothing_and_is_requested_again(home: Home) {
     let fleet = Fleet::start(home);
-    let liar = Liar::before(&fleet.admin);
-    let node = fleet.node_by(&liar.url, "n-1");
+    let proxy = FaultyProxy::before(&fleet.admin);
+    let node = fleet.node_by(&proxy.url, "n-1");
     follows(&node, 1, 100);
-    liar.lies.store(true, Ordering::SeqCst);
+    proxy.is_damaging.store(true, Ordering::SeqCst);
     fleet.publish(1, 500);
-    wait_until("it is told why", || {
+    wait_until("the node reports why", || {
         fleet.row("n-1")["refused"]["why"].as_str().is_some_and(|why| why.contains("damaged"))
     });
-    wait_until("it asks again", || liar.told.load(Ordering::SeqCst) > 2);
+    wait_until("it asks again", || proxy.damaged.load(Ordering::SeqCst) > 2);
     assert_eq!(decides_by(&node), (1, Some(100)));
-    liar.lies.store(false, Ordering::SeqCst);
+    proxy.is_damaging.store(false, Ordering::SeqCst);
     follows(&node, 2, 500);
     wait_until("it acknowledged", || fleet.row("n-1")["refused"].is_null());
 }
 
-/// Puts clients into tiers, on top of this version; without tags, new ones.
+/// Publishes clients in tiers, on top of this version. With entity tags it changes clients, otherwise it creates them.
 fn assign(fleet: &Fleet, version: u64, clients: impl Iterator<Item = (usize, &'static str)>, if_match: &Value) {
     let put = |(n, tier): (usize, &str)| {
         let value = json!({ "kind": "user", "value": format!("u-{n}"), "tier": tier });
@@ -119,11 +121,11 @@ fn assign(fleet: &Fleet, version: u64, clients: impl Iterator<Item = (usize, &'s
     assert_eq!((status, &made["version"]), (201, &json!(version + 1)), "{made}");
 }
 
-fn of_many_clients_what_differs_is_sent_kept_and_checked(home: Home) {
+fn a_change_among_many_clients_is_sent_stored_and_checked_as_a_delta(home: Home) {
     let mut fleet = Fleet::start(home);
-    let liar = Liar::before(&fleet.admin);
+    let proxy = FaultyProxy::before(&fleet.admin);
     assign(&fleet, 1, (0..300).map(|n| (n, "free")), &json!({}));
-    let mut nodes = [fleet.node("n-1"), fleet.node_by(&liar.url, "n-2")];
+    let mut nodes = [fleet.node("n-1"), fleet.node_by(&proxy.url, "n-2")];
     let limit_of = |node: &Served, who: &str| {
         let (_, decision) = check(node, who);
         (decision["policy_version"].as_u64(), decision["limit"].as_u64())
@@ -150,19 +152,19 @@ fn of_many_clients_what_differs_is_sent_kept_and_checked(home: Home) {
     wait_until("it is kept", || differs("n-1") == 1 && differs("n-2") == 1);
     fleet.is_kept("n-1", 2);
 
-    // What was damaged on its way is not taken in, nor is the whole policy in its place.
-    liar.lies.store(true, Ordering::SeqCst);
+    // A damaged delta is not applied, and neither is the damaged snapshot that follows it.
+    proxy.is_damaging.store(true, Ordering::SeqCst);
     change(&fleet, 3, 9);
     wait_until("the other node has it", || limit_of(&nodes[0], "u-8").0 == Some(4));
-    wait_until("it is told why", || {
+    wait_until("the node reports why", || {
         fleet.row("n-2")["refused"]["why"].as_str().is_some_and(|why| why.contains("damaged"))
     });
     assert_eq!(limit_of(&nodes[1], "u-9"), (Some(3), free));
-    liar.lies.store(false, Ordering::SeqCst);
+    proxy.is_damaging.store(false, Ordering::SeqCst);
     wait_until("it is in force", || limit_of(&nodes[1], "u-8").0 == Some(4));
     assert_ne!(limit_of(&nodes[1], "u-9").1, free);
 
-    // A node that dies starts with the whole policy, with or without an admin server.
+    // A killed node starts with the whole policy, with or without an admin server.
     wait_until("it is kept", || differs("n-1") == 2);
     fleet.admin.kill();
     nodes[0].kill();
@@ -178,7 +180,7 @@ fn of_many_clients_what_differs_is_sent_kept_and_checked(home: Home) {
 }
 
 over_both_databases! {
-    an_answer_that_does_not_end_holds_no_node
-    a_snapshot_that_is_damaged_on_its_way_changes_nothing_and_is_asked_for_again
-    of_many_clients_what_differs_is_sent_kept_and_checked
+    a_response_that_does_not_end_blocks_no_node
+    a_damaged_snapshot_changes_nothing_and_is_requested_again
+    a_change_among_many_clients_is_sent_stored_and_checked_as_a_delta
 }

@@ -16,9 +16,9 @@ fn signal(served: &Served, signal: &str) {
     assert!(sent.success());
 }
 
-/// Returns how long it took until a node that hangs was seen.
-#[expect(clippy::disallowed_methods, reason = "how soon it is seen is measured")]
-fn hang_a_node(home: Home) -> Duration {
+/// Stops a node by SIGSTOP until the admin server shows it as silent, and resumes it. Returns how long that took.
+#[expect(clippy::disallowed_methods, reason = "the time until the node is silent is measured")]
+fn stop_and_resume_a_node(home: Home) -> Duration {
     let fleet = Fleet::start(home);
     let node = fleet.node("n-1");
     follows(&node, 1, 100);
@@ -34,11 +34,11 @@ fn hang_a_node(home: Home) -> Duration {
     took
 }
 
-fn a_node_that_hangs_is_seen_within_seconds(home: Home) {
-    hang_a_node(home);
+fn a_hung_node_becomes_silent(home: Home) {
+    stop_and_resume_a_node(home);
 }
 
-fn a_node_that_dies_is_missed_until_it_is_back_or_removed_and_one_that_stops_is_not(home: Home) {
+fn a_killed_node_raises_an_alert_until_it_is_back_or_removed_and_a_stopped_one_none(home: Home) {
     let fleet = Fleet::start(home);
     let (mut dies, mut goes, stops) = (fleet.node("dies"), fleet.node("goes"), fleet.node("stops"));
     let is = |name: &str, presence: &str| wait_until(presence, || fleet.row(name)["presence"] == presence);
@@ -67,7 +67,7 @@ fn a_node_that_dies_is_missed_until_it_is_back_or_removed_and_one_that_stops_is_
     assert_eq!(fleet.row("stops")["presence"], "stopped");
 }
 
-fn a_second_process_of_a_name_is_refused_and_says_so(home: Home) {
+fn a_second_node_of_a_name_is_rejected_and_logs_it(home: Home) {
     let fleet = Fleet::start(home);
     let first = fleet.node("n-1");
     follows(&first, 1, 100);
@@ -78,7 +78,7 @@ fn a_second_process_of_a_name_is_refused_and_says_so(home: Home) {
     assert_eq!(decides_by(&first).0, 1);
     drop(first);
     follows(&second, 1, 100);
-    // What keeps a node from starting is said at once.
+    // A startup error ends the process at once.
     let none = fleet.folder.path().join("none");
     let mut run = command();
     run.args(["node", "--admin", &fleet.admin.admin, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--token-file"]);
@@ -88,21 +88,21 @@ fn a_second_process_of_a_name_is_refused_and_says_so(home: Home) {
 }
 
 over_both_databases! {
-    a_node_that_hangs_is_seen_within_seconds
-    a_node_that_dies_is_missed_until_it_is_back_or_removed_and_one_that_stops_is_not
-    a_second_process_of_a_name_is_refused_and_says_so
+    a_hung_node_becomes_silent
+    a_killed_node_raises_an_alert_until_it_is_back_or_removed_and_a_stopped_one_none
+    a_second_node_of_a_name_is_rejected_and_logs_it
 }
 
 mod long {
     use super::*;
 
-    fn a_node_that_hangs_is_seen_within_eight_seconds(home: Home) {
-        let took = hang_a_node(home);
+    fn a_hung_node_becomes_silent_within_eight_seconds(home: Home) {
+        let took = stop_and_resume_a_node(home);
         assert!(took < Duration::from_secs(8), "{took:?}");
     }
 
     over_both_databases! {
         "long: bounds the time until a node is missed, which a busy machine does not keep"
-        a_node_that_hangs_is_seen_within_eight_seconds
+        a_hung_node_becomes_silent_within_eight_seconds
     }
 }

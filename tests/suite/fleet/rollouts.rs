@@ -8,7 +8,7 @@ use tidegate_testkit::wait_until;
 use super::{Fleet, Home, decides_by, follows};
 use crate::support::session::check;
 
-fn a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_admin_server(home: Home) {
+fn a_staged_version_goes_to_all_or_back_across_kills_of_the_admin_server(home: Home) {
     let mut fleet = Fleet::start(home);
     let nodes = ["n-1", "n-2", "n-3"].map(|name| fleet.node(name));
     for node in &nodes {
@@ -47,7 +47,7 @@ fn a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_ad
     }
 }
 
-fn a_block_reaches_the_nodes_of_both_versions_and_outlives_the_rollout(home: Home) {
+fn a_block_reaches_the_nodes_of_both_versions_and_survives_the_rollout(home: Home) {
     let mut fleet = Fleet::start(home);
     let nodes = ["n-1", "n-2"].map(|name| fleet.node(name));
     for node in &nodes {
@@ -85,8 +85,8 @@ fn a_block_reaches_the_nodes_of_both_versions_and_outlives_the_rollout(home: Hom
     are_by([(8, 700), (8, 700)], true);
 }
 
-/// Killed while it publishes, over and over: a version is there with its rollout, or neither is.
-fn a_rollout_survives_the_death_of_the_admin_server_at_any_time(home: Home) {
+/// The admin server is killed repeatedly while it publishes: a version is stored with its rollout, or neither is.
+fn a_rollout_survives_a_kill_of_the_admin_server_at_any_time(home: Home) {
     let mut fleet = Fleet::start(home);
     let node = fleet.node("n-1");
     let other = fleet.node("n-2");
@@ -94,13 +94,13 @@ fn a_rollout_survives_the_death_of_the_admin_server_at_any_time(home: Home) {
     follows(&other, 1, 100);
     let mut version = 1;
     for turn in 0..4_u64 {
-        // A name that no server has written down yet would be refused.
+        // The admin server rejects the name of a node that it has not stored yet.
         wait_until("the node is there", || fleet.row("n-1")["presence"] == "connected");
         let (limit, address) = (200 + turn, fleet.admin.admin.clone());
         let list = fleet.list(version, limit, Some("n-1"));
         let answered = thread::scope(|scope| {
             let publish = scope.spawn(|| fleet.ana.try_post(&address, "/policy/changes", &list));
-            // The last one is answered.
+            // The last publish completes.
             wait_until("it was time", || publish.is_finished() || turn < 3);
             thread::sleep(Duration::from_millis(7 * turn));
             fleet.admin.kill();
@@ -124,7 +124,7 @@ fn a_rollout_survives_the_death_of_the_admin_server_at_any_time(home: Home) {
 }
 
 over_both_databases! {
-    a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_admin_server
-    a_block_reaches_the_nodes_of_both_versions_and_outlives_the_rollout
-    a_rollout_survives_the_death_of_the_admin_server_at_any_time
+    a_staged_version_goes_to_all_or_back_across_kills_of_the_admin_server
+    a_block_reaches_the_nodes_of_both_versions_and_survives_the_rollout
+    a_rollout_survives_a_kill_of_the_admin_server_at_any_time
 }

@@ -15,18 +15,18 @@ use tidegate_testkit::{PATIENCE, wait_until};
 use super::{Fleet, Home, follows};
 use crate::support::server::Served;
 
-/// Memory of a process that is really there, in MiB.
+/// Returns the resident memory of a process, in MiB.
 fn memory(served: &Served) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", served.id())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
     line.trim().split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") >> 10
 }
 
-/// A fleet of one node, and readers of the same stream that do not read: the policy is more than the sockets hold.
+/// A fleet of one node, and connections to the same stream that are not read. The policy is larger than the buffers of the sockets.
 struct Readers {
     fleet: Fleet,
     node: Served,
-    /// Memory of the admin server before they came, in MiB.
+    /// The memory of the admin server before the connections were opened, in MiB.
     before: u64,
     streams: Vec<TcpStream>,
 }
@@ -37,7 +37,7 @@ impl Readers {
     fn start(home: Home) -> Self {
         const CLIENTS: u64 = 8_000;
         let fleet = Fleet::start(home);
-        // Values that cannot be packed: more than the sockets hold.
+        // The values cannot be compressed, so the policy is larger than the buffers of the sockets.
         let client = |number: u64| {
             let part = |part: u64| format!("{:016x}", RandomState::new().hash_one((number, part)));
             let value = (0..60).map(part).collect::<Vec<_>>().concat();
@@ -65,19 +65,19 @@ impl Readers {
         Self { fleet, node, before, streams }
     }
 
-    /// Returns by how many MiB the memory of the admin server has grown since they came.
+    /// Returns by how many MiB the memory of the admin server has grown since the connections were opened.
     fn grown(&self) -> u64 {
         memory(&self.fleet.admin).saturating_sub(self.before)
     }
 
-    /// Publishes, and waits until the node has it: it does not wait for the readers.
-    fn assert_that_they_hold_no_node(&self) {
+    /// Publishes, and waits until the node has the version, which must not wait for the readers.
+    fn assert_that_readers_block_no_node(&self) {
         self.fleet.publish(2, 500);
         follows(&self.node, 3, 500);
     }
 }
 
-fn readers_that_do_not_read_cost_no_memory_and_hold_no_node(home: Home) {
+fn readers_that_do_not_read_cost_little_memory_and_block_no_node(home: Home) {
     let readers = Readers::start(home);
     for stream in &readers.streams {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -91,29 +91,29 @@ fn readers_that_do_not_read_cost_no_memory_and_hold_no_node(home: Home) {
         grown < 64
     };
     wait_until("the readers cost less than 64 MiB", is_little);
-    readers.assert_that_they_hold_no_node();
+    readers.assert_that_readers_block_no_node();
     wait_until("the readers cost less than 64 MiB", is_little);
 }
 
 over_both_databases! {
-    readers_that_do_not_read_cost_no_memory_and_hold_no_node
+    readers_that_do_not_read_cost_little_memory_and_block_no_node
 }
 
 mod long {
     use super::*;
 
-    /// The admin server takes the longest of all to give them up: 20 seconds.
-    fn readers_that_do_not_read_cost_no_memory_and_are_told_to_begin_anew(home: Home) {
+    /// The admin server closes such a stream after 20 seconds.
+    fn readers_that_do_not_read_cost_little_memory_and_get_a_restart_event(home: Home) {
         let mut readers = Readers::start(home);
         thread::sleep(Duration::from_secs(22));
         let grown = readers.grown();
         assert!(grown < 64, "{} readers took {grown} MiB", Readers::COUNT);
-        readers.assert_that_they_hold_no_node();
+        readers.assert_that_readers_block_no_node();
         let reader = &mut readers.streams[0];
         reader.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         let mut told = Vec::new();
         let mut piece = vec![0; 1 << 16];
-        // Until it ends, or says nothing but that it is alive.
+        // Read until the end of the stream, or its first keep-alive message.
         while let Ok(count @ 1..) = reader.read(&mut piece) {
             told.extend_from_slice(&piece[..count]);
             if told.ends_with(b"0\r\n\r\n") || piece[..count].windows(7).any(|bytes| bytes == b": alive") {
@@ -127,6 +127,6 @@ mod long {
 
     over_both_databases! {
         "long: the 20 seconds after which slow readers are given up"
-        readers_that_do_not_read_cost_no_memory_and_are_told_to_begin_anew
+        readers_that_do_not_read_cost_little_memory_and_get_a_restart_event
     }
 }

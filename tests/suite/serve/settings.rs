@@ -19,7 +19,7 @@ use crate::support::{
 };
 
 #[test]
-fn what_keeps_it_from_starting_is_said_with_what_to_do() {
+fn startup_errors_say_what_to_do() {
     let folder = TempDir::new().expect("a folder");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken = taken.local_addr().expect("bound").to_string();
@@ -38,7 +38,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
     ] {
         let arguments: Vec<&str> = arguments.into_iter().collect();
         let name = arguments[0];
-        // The last of two flags would be a mistake of its own: each is given once.
+        // A repeated flag would be another error, so each is given once.
         let base: Vec<&str> = SERVE[1..].chunks(2).filter(|pair| pair[0] != name).flatten().copied().collect();
         let data = folder.path().join("data");
         let run = tidegate([&["serve", "--data", data.to_str().expect("text")], &*base, &*arguments].concat());
@@ -50,7 +50,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
 }
 
 #[test]
-fn a_provider_to_sign_in_by_is_set_by_file_variables_and_flags() {
+fn an_oidc_provider_is_set_by_file_variables_and_flags() {
     let folder = TempDir::new().expect("a folder");
     let (secret, file) = (folder.path().join("secret"), folder.path().join("tidegate.toml"));
     fs::write(&secret, "of the client").expect("it is ours");
@@ -85,9 +85,9 @@ fn a_provider_to_sign_in_by_is_set_by_file_variables_and_flags() {
     }
 }
 
-/// Browsers keep no session where they come without TLS from elsewhere.
+/// Browsers keep no session if they reach the dashboard from another machine without TLS.
 #[test]
-fn a_dashboard_that_is_reached_without_tls_is_warned_of() {
+fn a_dashboard_reachable_without_tls_logs_a_warning() {
     for (url, is_warned) in
         [("http://limits.example", true), ("https://limits.example", false), ("http://localhost:8080", false)]
     {
@@ -97,7 +97,7 @@ fn a_dashboard_that_is_reached_without_tls_is_warned_of() {
         let command = command.arg(folder.path().join("data")).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
-        // The last line that it prints.
+        // This is the last line that the server prints.
         assert!(lines.any(|line| line == "Ctrl+C stops."));
         child.kill().expect("it runs");
         let said = String::from_utf8(child.wait_with_output().expect("it ends").stderr).expect("text");
@@ -106,7 +106,7 @@ fn a_dashboard_that_is_reached_without_tls_is_warned_of() {
 }
 
 #[test]
-fn listeners_that_other_machines_reach_are_warned_of_unless_they_are_protected() {
+fn unprotected_listeners_that_other_machines_reach_log_a_warning() {
     let folder = TempDir::new().expect("a folder");
     let [tokens, certificate, key] = ["tokens", "cert.pem", "key.pem"].map(|name| folder.path().join(name));
     fs::write(&tokens, "morning-star-0001").expect("it is ours");
@@ -138,7 +138,7 @@ fn listeners_that_other_machines_reach_are_warned_of_unless_they_are_protected()
 }
 
 #[test]
-fn flags_come_before_variables_and_variables_before_the_file() {
+fn flags_override_variables_and_variables_override_the_file() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tidegate.toml");
     let run = |settings: &str, variable: Option<&str>, arguments: &[&str]| {
@@ -151,7 +151,7 @@ fn flags_come_before_variables_and_variables_before_the_file() {
         let output = command.output().expect("the binary runs");
         (output.status.code(), String::from_utf8(output.stderr).expect("text"))
     };
-    // Each place is heard, as its mistakes show; a better one is not asked for the worse.
+    // An error shows that a source is read. A source of lower rank is not read if a higher one has the setting.
     let serve = SERVE;
     let (status, said) = run("max_keys = 0", None, &serve);
     assert_eq!(status, Some(2), "{said}");
@@ -160,7 +160,7 @@ fn flags_come_before_variables_and_variables_before_the_file() {
     assert!(said.contains("many") && !said.contains("tidegate.toml"), "{said}");
     let (_, said) = run("max_keys = 0", Some("many"), &[&serve[..], &["--max-keys", "all"]].concat());
     assert!(said.contains("all") && !said.contains("many"), "{said}");
-    // Plain `tidegate` serves, with the file's settings.
+    // `tidegate` without a command serves, with the settings of the file.
     let (status, said) = run("max_keys = 0", None, &[]);
     assert!(status == Some(2) && said.contains("--max-keys"), "{said}");
     for (settings, words) in [
@@ -180,12 +180,12 @@ fn flags_come_before_variables_and_variables_before_the_file() {
             assert!(said.contains(word), "{word}: {said}");
         }
     }
-    // The command also names its own flags, and unknown ones.
+    // Errors name the flags of the command, and unknown ones.
     let (_, said) = run("", None, &["--max-keys", "0"]);
     assert!(said.contains("--max-keys") && said.contains("1000000000"), "{said}");
     let (_, said) = run("", None, &["--max-kys", "1"]);
     assert!(said.contains("--max-kys"), "{said}");
-    // The settings of one command do not trouble another.
+    // The settings of one command do not affect another one.
     let (status, said) = run("max_keys = 1000\nadmin = \"127.0.0.1:0\"\nseed = 7", None, &["replay", "--demo"]);
     assert_eq!(status, Some(0), "{said}");
     let (status, said) = run("seed = \"x\"", None, &["replay", "--demo"]);
@@ -193,7 +193,7 @@ fn flags_come_before_variables_and_variables_before_the_file() {
 }
 
 #[test]
-fn what_is_recorded_and_how_it_is_shown_are_settings() {
+fn recording_and_the_display_of_keys_are_settings() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tidegate.toml");
     fs::write(&file, "record = \"1/1\"\nkeys = \"hashed\"\n").expect("it is written");
@@ -220,7 +220,7 @@ fn what_is_recorded_and_how_it_is_shown_are_settings() {
 
 /// Only the setting makes an environment production, not its name.
 #[test]
-fn production_is_what_the_settings_say() {
+fn only_the_setting_makes_an_environment_production() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tidegate.toml");
     fs::write(&file, "environment = \"eu\"\nproduction = true\n").expect("it is written");
