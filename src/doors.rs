@@ -10,12 +10,12 @@ use std::{
 use clap::Args;
 use tidegate::{Engine, RatedLimiter, TableShares, clock::SystemClock};
 use tidegate_fleet::{
-    store::Shared,
+    store::SharedEngine,
     wire::{DoorAddress, Process},
 };
 use tidegate_service::{
-    CONNECTIONS_MAX, DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider, Listeners, Source, Traces,
-    grpc::{Admin, Grpc},
+    CONNECTIONS_MAX, DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider, Listeners, PolicyFeed, Traces,
+    grpc::{AdminApiClient, Grpc},
     http::Http,
     resp::{Operators, Resp},
 };
@@ -186,7 +186,7 @@ impl BoundListeners<'_> {
     }
 
     /// Opens the store of limits that this engine shares with others.
-    pub(crate) async fn store(&self, engine: &Arc<Engine>) -> Result<Option<Arc<Shared<SystemClock>>>, Failure> {
+    pub(crate) async fn store(&self, engine: &Arc<Engine>) -> Result<Option<Arc<SharedEngine<SystemClock>>>, Failure> {
         self.arguments.store.open(engine).await
     }
 
@@ -194,9 +194,9 @@ impl BoundListeners<'_> {
     pub(crate) fn doors(
         self,
         engine: Arc<Engine>,
-        store: Option<Arc<Shared<SystemClock>>>,
-        admin: Admin,
-        source: Option<Arc<dyn Source>>,
+        store: Option<Arc<SharedEngine<SystemClock>>>,
+        admin: AdminApiClient,
+        source: Option<Arc<dyn PolicyFeed>>,
         traces: Option<Traces>,
     ) -> Result<Listeners<SystemClock>, Failure> {
         let arguments = self.arguments;
@@ -220,7 +220,7 @@ impl BoundListeners<'_> {
 }
 
 /// Gives back what this process holds of a store, when its doors have ended.
-pub(crate) async fn close(store: Option<Arc<Shared<SystemClock>>>) {
+pub(crate) async fn close(store: Option<Arc<SharedEngine<SystemClock>>>) {
     if let Some(store) = store {
         store.close().await;
     }

@@ -6,8 +6,8 @@ use clap::Args;
 use tidegate::time::parse_period;
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    CONNECTIONS_MAX, ConnectionCaps, DEFAULT_PEER_CONNECTIONS, DRAIN_DELAY_MAX, Settings, Source, Timeouts, Tokens,
-    Traces, http::Browsers,
+    CONNECTIONS_MAX, ConnectionCaps, DEFAULT_PEER_CONNECTIONS, DRAIN_DELAY_MAX, ListenerSettings, PolicyFeed, Timeouts,
+    Tokens, Traces, http::BrowserAccess,
 };
 
 use crate::{cli::connections, output::Failure};
@@ -60,9 +60,9 @@ impl ListeningArguments {
     pub(crate) fn settings(
         &self,
         workers: usize,
-        source: Option<Arc<dyn Source>>,
+        source: Option<Arc<dyn PolicyFeed>>,
         traces: Option<Traces>,
-    ) -> Result<Settings, Failure> {
+    ) -> Result<ListenerSettings, Failure> {
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
         let files = files.map(|(certificate, key)| TlsFiles { certificate, key, clients: self.tls_client_ca.clone() });
         let tls = files.map(Tls::open).transpose().map_err(|error| Failure(format!("no TLS: {error}")))?;
@@ -70,12 +70,12 @@ impl ListeningArguments {
         let tokens = tokens.map_err(|error| Failure(format!("--check-tokens: {error}")))?;
         let metrics_tokens = self.metrics_tokens.clone().map(Tokens::open_without_rights).transpose();
         let metrics_tokens = metrics_tokens.map_err(|error| Failure(format!("--metrics-tokens: {error}")))?;
-        Ok(Settings {
+        Ok(ListenerSettings {
             workers,
             tls,
             tokens,
             metrics_tokens,
-            browsers: Browsers { origins: self.allowed_origin.clone(), hosts: self.allowed_host.clone() },
+            browsers: BrowserAccess { origins: self.allowed_origin.clone(), hosts: self.allowed_host.clone() },
             drain_delay: self.drain_delay(),
             source,
             traces,

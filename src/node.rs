@@ -9,8 +9,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use tidegate_fleet::{Agent, AgentHandle, AgentStatus, ErrorCounts, PolicySource, Token};
-use tidegate_service::{self as service, ListenerErrors, grpc::Admin};
+use tidegate_fleet::{Agent, AgentHandle, AgentStatus, ErrorCounts, NodeToken, PolicySource};
+use tidegate_service::{self as service, ListenerErrors, grpc::AdminApiClient};
 use tokio::sync::watch;
 
 use crate::{
@@ -31,13 +31,14 @@ async fn serve(arguments: &NodeArguments, listeners: BoundListeners<'_>) -> Resu
     let failure = |error: io::Error| Failure(error.to_string());
     let urls = listeners.urls.clone();
     let engine = arguments.door.engine();
-    let mut follower = Agent::new(&arguments.admin_url, Token::file(&arguments.token_file)).keeping_in(&arguments.data);
+    let mut follower =
+        Agent::new(&arguments.admin_url, NodeToken::file(&arguments.token_file)).keeping_in(&arguments.data);
     if let Some(name) = &arguments.name {
         follower = follower.named(name);
     }
     let read = |file: &PathBuf| fs::read(file).map_err(|error| Failure::of_file(&file.display().to_string(), error));
     let trusted = arguments.ca.as_ref().map(read).transpose()?;
-    let admin = Admin::to(&arguments.admin_url, trusted.as_deref());
+    let admin = AdminApiClient::to(&arguments.admin_url, trusted.as_deref());
     let admin = admin.map_err(|error| Failure(format!("{}: {error}", arguments.admin_url)))?;
     if let Some(pem) = trusted {
         follower = follower.trusting(pem);
@@ -51,7 +52,7 @@ async fn serve(arguments: &NodeArguments, listeners: BoundListeners<'_>) -> Resu
     let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;
     // Ends after the doors.
     let sending = arguments.door.traces.start(following.name())?;
-    let source = Arc::new(Followed(following.watch())) as Arc<dyn service::Source>;
+    let source = Arc::new(Followed(following.watch())) as Arc<dyn service::PolicyFeed>;
     let traces = sending.as_ref().map(Sending::traces);
     let doors = listeners.doors(engine, store.clone(), admin, Some(source), traces)?;
     errors.get_or_init(|| doors.errors());
@@ -77,7 +78,7 @@ async fn serve(arguments: &NodeArguments, listeners: BoundListeners<'_>) -> Resu
 #[derive(Debug)]
 struct Followed(watch::Receiver<AgentStatus>);
 
-impl service::Source for Followed {
+impl service::PolicyFeed for Followed {
     fn is_heard(&self) -> bool {
         self.0.borrow().is_connected
     }

@@ -7,8 +7,8 @@ use tidegate::{Engine, clock::SystemClock};
 use tidegate_admin::{
     Admin, ConnectionCaps, ErrorCounts, FiguresClock, Periods, PolicyFile, PolicyFileOutcome, Process, Settings,
 };
-use tidegate_fleet::store::Shared;
-use tidegate_service::{Listeners, Running, grpc::Admin as WayToAdmin};
+use tidegate_fleet::store::SharedEngine;
+use tidegate_service::{Listeners, RunningListeners, grpc::AdminApiClient};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, F
         let urls = Some(listeners.urls.clone());
         let own = url(arguments.control.access.scheme(), &admin)?;
         let process = listeners.process();
-        let way = WayToAdmin::own(&own).map_err(|error| Failure(error.to_string()))?;
+        let way = AdminApiClient::own(&own).map_err(|error| Failure(error.to_string()))?;
         let store = listeners.store(&engine).await?;
         let traces = sending.as_ref().map(Sending::traces);
         let doors = listeners.doors(Arc::clone(&engine), store.clone(), way, None, traces)?;
@@ -63,7 +63,7 @@ pub(crate) fn run_alone(
 /// What decides beside the control plane.
 struct Node {
     engine: Arc<Engine>,
-    store: Option<Arc<Shared<SystemClock>>>,
+    store: Option<Arc<SharedEngine<SystemClock>>>,
     record: Share,
     /// Where it answers; `None`: nowhere.
     urls: Option<Urls>,
@@ -134,7 +134,7 @@ async fn serve(
     }
     say(greeting(arguments, &admin, &admin_url, node.urls.as_ref()).as_bytes())?;
 
-    let handle = doors.as_ref().map(Running::handle);
+    let handle = doors.as_ref().map(RunningListeners::handle);
     let (stop_admin, told_to_stop) = oneshot::channel::<()>();
     let admin = admin.serve(async { drop(told_to_stop.await) });
     let doors = async {

@@ -11,7 +11,7 @@ use std::{
 use clap::Args;
 use tidegate::{Engine, clock::SystemClock, time::parse_period};
 use tidegate_fleet::store::{
-    ClientCertificate, KeySecret, Shared, StoreAddress, StoreError, StoreSettings, StoreTls, TlsPart,
+    ClientCertificate, KeySecret, SharedEngine, StoreAddress, StoreError, StoreSettings, StoreTls, TlsPart,
 };
 
 use crate::output::Failure;
@@ -88,7 +88,7 @@ fn address(text: &str) -> Result<Address, Infallible> {
 
 impl StoreArguments {
     /// Opens the store, if there is one, on the runtime of the process.
-    pub(crate) async fn open(&self, engine: &Arc<Engine>) -> Result<Option<Arc<Shared<SystemClock>>>, Failure> {
+    pub(crate) async fn open(&self, engine: &Arc<Engine>) -> Result<Option<Arc<SharedEngine<SystemClock>>>, Failure> {
         let (ca, cert, key) = (self.redis_ca.as_deref(), self.redis_cert.as_deref(), self.redis_key.as_deref());
         let secret = self.redis_secret_file.as_deref();
         if self.redis.is_empty() {
@@ -118,7 +118,7 @@ impl StoreArguments {
             sync_interval: Duration::from_nanos(self.sync_interval),
             ..StoreSettings::default()
         };
-        let opened = Shared::new(Arc::clone(engine), &address, settings).await;
+        let opened = SharedEngine::new(Arc::clone(engine), &address, settings).await;
         opened.map(|store| Some(Arc::new(store))).map_err(|error| {
             Failure(match (&error, ca, cert.zip(key)) {
                 (StoreError::Secret, ..) => {

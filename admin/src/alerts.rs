@@ -168,7 +168,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) fleet: &'a Fleet,
     pub(crate) store: &'a Store,
     pub(crate) events: &'a Events,
-    pub(crate) certificate: &'a tidegate_net::tls::Trouble,
+    pub(crate) certificate: &'a tidegate_net::tls::CertificateFault,
     pub(crate) telemetry: &'a Telemetry,
 }
 

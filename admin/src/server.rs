@@ -35,7 +35,7 @@ use tidegate::{
     Engine, Publish,
     clock::{Clock, SystemClock},
 };
-use tidegate_fleet::{ErrorCounts, QueryHandler, store::Shared, wire::Process};
+use tidegate_fleet::{ErrorCounts, QueryHandler, store::SharedEngine, wire::Process};
 use tidegate_listener::{ConnectionCaps, ConnectionLimiter, HttpListener, HttpPeriods};
 use tidegate_net::tls::{Tls, TlsFiles};
 use tokio::{sync::watch, task::spawn_blocking, time::timeout};
@@ -113,7 +113,7 @@ pub struct Settings {
     /// The engine that decides by what is published here.
     pub engine: Arc<Engine>,
     /// The store of limits that this engine shares with others.
-    pub store: Option<Arc<Shared<SystemClock>>>,
+    pub store: Option<Arc<SharedEngine<SystemClock>>>,
     /// Shown on the page, so that nobody takes one for the other.
     pub environment: Option<String>,
     /// Is it the one that must not be taken for another? The page has a stripe then.
@@ -261,7 +261,7 @@ pub(crate) struct State {
     pub(crate) refusals: Refusals,
     pub(crate) beside: Beside,
     /// What is wrong with it.
-    pub(crate) certificate: tidegate_net::tls::Trouble,
+    pub(crate) certificate: tidegate_net::tls::CertificateFault,
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) session_life: SessionLife,
     pub(crate) environment: Option<String>,
@@ -420,7 +420,7 @@ impl Admin {
             seen: Seen::default(),
             refusals: Refusals::default(),
             beside,
-            certificate: tidegate_net::tls::Trouble::default(),
+            certificate: tidegate_net::tls::CertificateFault::default(),
             trusted_proxies: access.trusted_proxies.clone(),
             session_life: access.session_life(),
             environment,
@@ -621,7 +621,7 @@ impl Cookies {
 }
 
 /// Follows the files of the certificate, for ever.
-async fn follow_certificate(tls: Option<Tls>, trouble: &tidegate_net::tls::Trouble) -> Infallible {
+async fn follow_certificate(tls: Option<Tls>, trouble: &tidegate_net::tls::CertificateFault) -> Infallible {
     match tls {
         Some(tls) => tls.follow(trouble).await,
         None => pending().await,

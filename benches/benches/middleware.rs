@@ -18,7 +18,7 @@ use http::{Request as HttpRequest, Response};
 use tidegate::{Engine, Identity, Request, Snapshot, formats::Format};
 use tidegate_middleware::{guard::Guard, remote::Remote, tower::Peer};
 use tidegate_service::{
-    Decider, Listeners, Settings,
+    Decider, ListenerSettings, Listeners,
     http::{Authorize, Http},
 };
 use tower_layer::Layer;
@@ -117,7 +117,7 @@ fn serve() -> SocketAddr {
         runtime.block_on(async {
             let decider = Arc::new(Decider::new(engine(1_000_000_000)).expect("random numbers"));
             let http = Http { listener, authorize: Authorize::default() };
-            let server = Listeners::new(decider, Settings::default(), http).serve().expect("a listener");
+            let server = Listeners::new(decider, ListenerSettings::default(), http).serve().expect("a listener");
             started.send(()).expect("the caller waits");
             server.await
         })

@@ -4,7 +4,7 @@
 use std::{cell::Cell, iter, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tidegate_benches::{comparison::Row, rows::GROUPS, threads::CHUNK};
+use tidegate_benches::{comparison::ComparisonRow, rows::GROUPS, threads::CHUNK};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -17,7 +17,7 @@ fn rows(c: &mut Criterion) {
     }
 }
 
-fn bench(c: &mut Criterion, row: &Row<'_>) {
+fn bench(c: &mut Criterion, row: &ComparisonRow<'_>) {
     let threads = if row.threads == 1 { "one thread" } else { "two threads" };
     let mut group = c.benchmark_group(format!("{threads}, {}", row.work));
     for side in iter::once(&row.ours).chain(&row.others) {

@@ -4,17 +4,17 @@ use std::{iter, time::Duration};
 
 use crate::{
     contender::Side,
-    record::{Goal, Record, mark_best},
+    record::{Goal, RowRecord, mark_best},
     spread::Spread,
     threads::CHUNK,
 };
 
-/// The name of the goal of [`Row::at_least_millions`]. Its figure is in nanoseconds per check of a thread, like all others.
+/// The name of the goal of [`ComparisonRow::at_least_millions`]. Its figure is in nanoseconds per check of a thread, like all others.
 pub const THROUGHPUT_GOAL: &str = "goal: million checks a second";
 
 /// One row of the comparison: the same work for each side.
 #[derive(Clone, Debug)]
-pub struct Row<'a> {
+pub struct ComparisonRow<'a> {
     /// The name of the row: the work that is done.
     pub work: &'static str,
     /// The number of threads that check at once.
@@ -46,7 +46,7 @@ pub struct RowResult {
     /// The figures of each side, ours first.
     pub sides: Vec<SideResult>,
     /// The objects of the JSON: one for each other side in the order of `sides`, then one for each bound of the row.
-    pub records: Vec<Record>,
+    pub records: Vec<RowRecord>,
     /// The number of checks of one thread in one slice.
     pub checks: u64,
     /// The median of [`Slice::overlap`](crate::threads::Slice::overlap).
@@ -55,7 +55,7 @@ pub struct RowResult {
     pub on_processor: f64,
 }
 
-impl<'a> Row<'a> {
+impl<'a> ComparisonRow<'a> {
     /// Returns a row that has only the goals of its sides.
     #[must_use]
     pub fn new(work: &'static str, threads: usize, keys: u64, ours: Side<'a>, others: Vec<Side<'a>>) -> Self {
@@ -112,16 +112,16 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn records(&self, results: &[SideResult]) -> Vec<Record> {
+    fn records(&self, results: &[SideResult]) -> Vec<RowRecord> {
         let ours = results[0].ns.median;
         let new = |other, goal| {
-            let record = Record::new((self.work, self.threads, self.keys), ours, other, goal);
-            Record { ours_m_per_second: Some(self.threads as f64 * 1e3 / ours), ..record }
+            let record = RowRecord::new((self.work, self.threads, self.keys), ours, other, goal);
+            RowRecord { ours_m_per_second: Some(self.threads as f64 * 1e3 / ours), ..record }
         };
         let others = self.others.iter().zip(&results[1..]);
         let sides = others
-            .map(|(side, result)| Record { is_peer: side.is_peer, ..new((side.name, result.ns.median), side.goal) });
-        let mut records: Vec<Record> = sides.collect();
+            .map(|(side, result)| RowRecord { is_peer: side.is_peer, ..new((side.name, result.ns.median), side.goal) });
+        let mut records: Vec<RowRecord> = sides.collect();
         mark_best(&mut records, self.best_goal);
         records.extend(self.bounds.iter().map(|&bound| new(bound, Some(Goal::Above(0.0)))));
         records
@@ -160,7 +160,7 @@ mod tests {
     use std::hint::black_box;
 
     use super::*;
-    use crate::contender::{Contender, Keys, TestedLimiter};
+    use crate::contender::{Contender, KeyChoice, TestedLimiter};
 
     #[test]
     fn every_round_has_each_side_once_and_begins_with_another_side() {
@@ -181,9 +181,9 @@ mod tests {
     fn a_row_shows_each_side_with_its_goal() {
         let [fast, slow] = [Contender::new("tidegate", SpinLimiter(10)), Contender::new("slow", SpinLimiter(100))];
         let numbers: Vec<u32> = (0..1_024).collect();
-        let draw_many = Keys::Drawn(&numbers);
+        let draw_many = KeyChoice::Drawn(&numbers);
         let others = vec![slow.peer_side(draw_many, Some(Goal::Ratio(2.0))), slow.side_as("again", draw_many, None)];
-        let row = Row::new("turns", 1, 1_024, fast.side(draw_many, None), others)
+        let row = ComparisonRow::new("turns", 1, 1_024, fast.side(draw_many, None), others)
             .best_peer(1e9)
             .at_most_ns(1e9)
             .at_least_millions(1e6);

@@ -37,7 +37,7 @@ impl<A: TestedLimiter> TestedLimiter for &A {
 
 /// The keys that the threads check.
 #[derive(Clone, Copy, Debug)]
-pub enum Keys<'k> {
+pub enum KeyChoice<'k> {
     /// All threads check the same key.
     Hot,
     /// Each thread checks a key of its own, never the hot one, whose tokens may be striped over threads.
@@ -48,16 +48,16 @@ pub enum Keys<'k> {
 
 /// The type-erased loop of a [`TestedLimiter`]: the loop itself is compiled for that limiter, so its checks can be inlined.
 trait CheckLoop {
-    fn slice(&self, threads: usize, keys: Keys<'_>, chunks: u64, skipped: u64) -> Slice;
+    fn slice(&self, threads: usize, keys: KeyChoice<'_>, chunks: u64, skipped: u64) -> Slice;
     fn allows(&self, number: u64) -> bool;
 }
 
 impl<A: TestedLimiter> CheckLoop for A {
-    fn slice(&self, threads: usize, keys: Keys<'_>, chunks: u64, skipped: u64) -> Slice {
+    fn slice(&self, threads: usize, keys: KeyChoice<'_>, chunks: u64, skipped: u64) -> Slice {
         match keys {
-            Keys::Hot => run_together(threads, chunks, |_| check_one_key(self, 0)),
-            Keys::Private => run_together(threads, chunks, |thread| check_one_key(self, 1 + thread as u64)),
-            Keys::Drawn(numbers) => {
+            KeyChoice::Hot => run_together(threads, chunks, |_| check_one_key(self, 0)),
+            KeyChoice::Private => run_together(threads, chunks, |thread| check_one_key(self, 1 + thread as u64)),
+            KeyChoice::Drawn(numbers) => {
                 let count = numbers.len() / CHUNK;
                 run_together(threads, chunks, |thread| {
                     let mut check = self.chunk_checker();
@@ -106,7 +106,7 @@ impl<'a> Contender<'a> {
 
     /// Runs a slice of `chunks` times [`CHUNK`] checks a thread. `skipped` chunks of a drawn sequence are skipped first.
     #[must_use]
-    pub fn run(&self, threads: usize, keys: Keys<'_>, chunks: u64, skipped: u64) -> Slice {
+    pub fn run(&self, threads: usize, keys: KeyChoice<'_>, chunks: u64, skipped: u64) -> Slice {
         self.limiter.slice(threads, keys, chunks, skipped)
     }
 
@@ -127,19 +127,19 @@ impl<'a> Contender<'a> {
 
     /// Returns a side of a row with the contender's own name.
     #[must_use]
-    pub fn side<'s>(&'s self, keys: Keys<'s>, goal: Option<Goal>) -> Side<'s> {
+    pub fn side<'s>(&'s self, keys: KeyChoice<'s>, goal: Option<Goal>) -> Side<'s> {
         self.side_as(self.name, keys, goal)
     }
 
     /// Returns a side of a row with another name.
     #[must_use]
-    pub fn side_as<'s>(&'s self, name: &'static str, keys: Keys<'s>, goal: Option<Goal>) -> Side<'s> {
+    pub fn side_as<'s>(&'s self, name: &'static str, keys: KeyChoice<'s>, goal: Option<Goal>) -> Side<'s> {
         Side { name, keys, goal, is_peer: false, contender: self }
     }
 
     /// Returns a side of a row that is a peer: a limiter of another project.
     #[must_use]
-    pub fn peer_side<'s>(&'s self, keys: Keys<'s>, goal: Option<Goal>) -> Side<'s> {
+    pub fn peer_side<'s>(&'s self, keys: KeyChoice<'s>, goal: Option<Goal>) -> Side<'s> {
         Side { is_peer: true, ..self.side(keys, goal) }
     }
 }
@@ -149,7 +149,7 @@ impl<'a> Contender<'a> {
 pub struct Side<'a> {
     /// The name in tables.
     pub name: &'static str,
-    keys: Keys<'a>,
+    keys: KeyChoice<'a>,
     /// The goal that ours must reach beside this side.
     pub(crate) goal: Option<Goal>,
     /// Whether the contender is a limiter of another project. The fastest of these is the row's best peer.
@@ -182,17 +182,20 @@ mod tests {
         }
         let seen = Recorder(std::sync::Mutex::default());
         let contender = Contender::new("seen", &seen);
-        let checked = |threads, keys: Keys<'_>, skipped| {
+        let checked = |threads, keys: KeyChoice<'_>, skipped| {
             let _ = contender.run(threads, keys, 2, skipped);
             let mut keys_seen = std::mem::take(&mut *seen.0.lock().expect("no panic"));
             keys_seen.sort_unstable();
             keys_seen.dedup();
             keys_seen
         };
-        assert_eq!(checked(2, Keys::Hot, 0), [0]);
-        assert_eq!(checked(2, Keys::Private, 0), [1, 2]);
+        assert_eq!(checked(2, KeyChoice::Hot, 0), [0]);
+        assert_eq!(checked(2, KeyChoice::Private, 0), [1, 2]);
         let numbers: Vec<u32> = (0..1_024).collect();
-        assert!(checked(1, Keys::Drawn(&numbers), 3).into_iter().eq((0..256).chain(768..1_024)), "round and round");
+        assert!(
+            checked(1, KeyChoice::Drawn(&numbers), 3).into_iter().eq((0..256).chain(768..1_024)),
+            "round and round"
+        );
         assert!(Contender::new("filled", &seen).filled(300).allows(300));
         assert!(seen.0.lock().expect("no panic").iter().copied().eq(0..301));
     }

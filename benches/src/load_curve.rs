@@ -5,8 +5,8 @@ use std::{fmt::Write, fs, io, path::PathBuf, time::Duration};
 
 use crate::{
     LIMIT_ID,
-    comparison::Row,
-    contender::{Contender, Keys},
+    comparison::ComparisonRow,
+    contender::{Contender, KeyChoice},
     engine, key_of,
     markdown::with_section,
     memory::resident_bytes,
@@ -66,9 +66,10 @@ pub fn measure(max_keys: usize, time: Duration, rounds: usize, on_round: impl Fn
     let tables = LOADS.map(|(load, name)| FilledTable::new(max_keys, load, name));
     let draws = tables.each_ref().map(FilledTable::draws);
     let [first, others @ ..] = &tables;
-    let ours = first.contender.side(Keys::Drawn(&draws[0]), None);
-    let others = others.iter().zip(&draws[1..]).map(|(table, draws)| table.contender.side(Keys::Drawn(draws), None));
-    let row = Row::new("load", 1, max_keys as u64, ours, others.collect());
+    let ours = first.contender.side(KeyChoice::Drawn(&draws[0]), None);
+    let others =
+        others.iter().zip(&draws[1..]).map(|(table, draws)| table.contender.side(KeyChoice::Drawn(draws), None));
+    let row = ComparisonRow::new("load", 1, max_keys as u64, ours, others.collect());
     let outcome = row.measure(time, rounds, on_round);
     tables.iter().zip(outcome.sides).map(|(table, side)| LoadPoint { ns: side.ns, ..table.point }).collect()
 }

@@ -33,7 +33,7 @@ impl Goal {
 
 /// The figures of ours and of one other side of a row. benches/README.md describes the fields of the JSON.
 #[derive(Clone, PartialEq, Deserialize, Serialize, Debug)]
-pub struct Record {
+pub struct RowRecord {
     /// The name of the row.
     pub work: Cow<'static, str>,
     /// The number of threads that check at once.
@@ -65,7 +65,7 @@ pub struct Record {
     pub ours_m_per_second: Option<f64>,
 }
 
-impl Record {
+impl RowRecord {
     /// Returns a record with its ratio and the verdict on its goal; `is_peer` is false.
     #[must_use]
     pub fn new(
@@ -107,7 +107,7 @@ fn ratio_or_infinity<'de, D: Deserializer<'de>>(ratio: D) -> Result<f64, D::Erro
 
 /// Marks the best peer among the records of a row: the one with the least median. `goal` is the ratio that ours must reach
 /// beside it.
-pub fn mark_best(records: &mut [Record], goal: Option<f64>) {
+pub fn mark_best(records: &mut [RowRecord], goal: Option<f64>) {
     let peers = records.iter_mut().filter(|record| record.is_peer);
     if let Some(best) = peers.min_by(|a, b| a.peer_ns.total_cmp(&b.peer_ns)) {
         let goal = goal.map(Goal::Ratio);
@@ -121,8 +121,8 @@ pub fn mark_best(records: &mut [Record], goal: Option<f64>) {
 mod tests {
     use super::*;
 
-    fn record(ours: f64, peer: f64, goal: Option<Goal>) -> Record {
-        Record::new(("work", 1, 1), ours, ("peer", peer), goal)
+    fn record(ours: f64, peer: f64, goal: Option<Goal>) -> RowRecord {
+        RowRecord::new(("work", 1, 1), ours, ("peer", peer), goal)
     }
 
     #[test]
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn the_best_peer_is_the_fastest_and_may_have_two_goals() {
-        let of = |peer, ns, is_peer| Record { is_peer, ..Record::new(("work", 1, 1), 50.0, (peer, ns), None) };
-        let named = Record { is_peer: true, ..record(50.0, 80.0, Some(Goal::Ratio(1.5))) };
+        let of = |peer, ns, is_peer| RowRecord { is_peer, ..RowRecord::new(("work", 1, 1), 50.0, (peer, ns), None) };
+        let named = RowRecord { is_peer: true, ..record(50.0, 80.0, Some(Goal::Ratio(1.5))) };
         let mut records = [of("floor", 20.0, false), of("slow", 90.0, true), named];
         mark_best(&mut records, Some(1.7));
         let best: Vec<_> = records.iter().map(|record| record.is_best).collect();
@@ -174,7 +174,7 @@ mod tests {
     fn a_record_survives_json_even_if_ours_is_0() {
         for record in [record(0.0, 0.2, Some(Goal::Above(0.0))), record(50.0, 100.0, None)] {
             let text = serde_json::to_string(&record).expect("JSON");
-            assert_eq!(serde_json::from_str::<Record>(&text).expect("a record"), record);
+            assert_eq!(serde_json::from_str::<RowRecord>(&text).expect("a record"), record);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use crate::{
     comparison::THROUGHPUT_GOAL,
     markdown::{table_row, with_section},
-    record::Record,
+    record::RowRecord,
     rows::row_names,
 };
 
@@ -29,7 +29,7 @@ pub struct Column {
     /// The name of the processor.
     pub title: &'static str,
     /// The figures of the processor.
-    pub records: Vec<Record>,
+    pub records: Vec<RowRecord>,
 }
 
 /// Updates the table of benches/README.md from the recorded figures.
@@ -39,7 +39,7 @@ pub fn write_table() -> io::Result<()> {
 }
 
 /// Replaces the rows of a file of figures that were measured again, and keeps the others. Creates the file if it is missing.
-pub fn record(file: &Path, measured: &[Record]) -> io::Result<()> {
+pub fn record(file: &Path, measured: &[RowRecord]) -> io::Result<()> {
     let kept = if file.exists() { read(file)? } else { Vec::new() };
     let lines = merged(kept, measured).iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
     fs::write(file, format!("[\n{}\n]\n", lines.join(",\n")))
@@ -59,16 +59,16 @@ fn with_table(readme: &str) -> io::Result<String> {
         .ok_or_else(|| io::Error::new(ErrorKind::NotFound, "README.md has no such table"))
 }
 
-fn read(file: &Path) -> io::Result<Vec<Record>> {
+fn read(file: &Path) -> io::Result<Vec<RowRecord>> {
     let text = fs::read_to_string(file)?;
     serde_json::from_str(&text).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))
 }
 
 /// Returns the kept rows that were not measured again and the measured ones, in the order of [`row_names`].
-fn merged(kept: Vec<Record>, measured: &[Record]) -> Vec<Record> {
+fn merged(kept: Vec<RowRecord>, measured: &[RowRecord]) -> Vec<RowRecord> {
     let again: HashSet<&str> = measured.iter().map(|record| &*record.work).collect();
     let kept = kept.into_iter().filter(|record| !again.contains(&*record.work));
-    let mut all: Vec<Record> = kept.chain(measured.iter().cloned()).collect();
+    let mut all: Vec<RowRecord> = kept.chain(measured.iter().cloned()).collect();
     all.sort_by_key(|record| row_names().position(|work| work == record.work));
     all
 }
@@ -82,7 +82,7 @@ pub fn table(columns: &[Column]) -> String {
     for work in row_names() {
         for (place, line) in lines(work, columns).iter().enumerate() {
             let find = |column: &Column| column.records.iter().find(|record| line.is_of(work, record)).cloned();
-            let records: Vec<Option<Record>> = columns.iter().map(find).collect();
+            let records: Vec<Option<RowRecord>> = columns.iter().map(find).collect();
             let Some(first) = records.iter().flatten().next() else { continue };
             let row = match (place, first.threads) {
                 (0, 1) => work.to_owned(),
@@ -123,7 +123,7 @@ enum Line<'c> {
 }
 
 impl Line<'_> {
-    fn is_of(&self, work: &str, record: &Record) -> bool {
+    fn is_of(&self, work: &str, record: &RowRecord) -> bool {
         record.work == work
             && match self {
                 Self::BestPeer => record.is_best,
@@ -146,7 +146,7 @@ impl Line<'_> {
         }
     }
 
-    fn goal(&self, record: &Record) -> String {
+    fn goal(&self, record: &RowRecord) -> String {
         let target = if *self == Line::BestPeer { &record.best_target } else { &record.target };
         match (self, self.unit()) {
             (Self::Beside(THROUGHPUT_GOAL), _) => format!(">= {:.0}", record.threads as f64 * 1e3 / record.peer_ns),
@@ -155,7 +155,7 @@ impl Line<'_> {
         }
     }
 
-    fn cell(&self, record: &Record) -> String {
+    fn cell(&self, record: &RowRecord) -> String {
         let met = if *self == Line::BestPeer { record.best_met } else { record.met };
         let name = if *self == Line::BestPeer { format!(" ({})", record.peer) } else { String::new() };
         let (ours, peer, ratio) = (figure(record.ours_ns), figure(record.peer_ns), record.ratio);
@@ -195,9 +195,9 @@ mod tests {
 
     #[test]
     fn a_line_shows_both_figures_their_ratio_and_the_verdict() {
-        let of = |peer, ns, goal| Record::new(("one hot key, allowed", 2, 1), 16.0, (peer, ns), goal);
-        let peer = |name, ns, goal| Record { is_peer: true, ..of(name, ns, goal) };
-        let bound = Record { ours_m_per_second: Some(125.0), ..of(THROUGHPUT_GOAL, 200.0, Some(Goal::Above(0.0))) };
+        let of = |peer, ns, goal| RowRecord::new(("one hot key, allowed", 2, 1), 16.0, (peer, ns), goal);
+        let peer = |name, ns, goal| RowRecord { is_peer: true, ..of(name, ns, goal) };
+        let bound = RowRecord { ours_m_per_second: Some(125.0), ..of(THROUGHPUT_GOAL, 200.0, Some(Goal::Above(0.0))) };
         let mut records = vec![
             of("two private keys", 15.0, Some(Goal::Ratio(0.8))),
             peer("governor, u64", 1_600.0, Some(Goal::Ratio(6.0))),
@@ -223,7 +223,7 @@ mod tests {
     fn a_file_keeps_rows_that_are_not_measured_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("figures.json");
-        let of = |work, ours| Record::new((work, 1, 1), ours, ("floor", 10.0), None);
+        let of = |work, ours| RowRecord::new((work, 1, 1), ours, ("floor", 10.0), None);
         record(&file, &[of("full check", 1.0), of("one hot key", 2.0)]).expect("written");
         record(&file, &[of("one hot key", 3.0), of("memory, 1 M live keys", 4.0)]).expect("written");
         let read = read(&file).expect("read");

@@ -3,8 +3,8 @@
 use crate::{
     batches::BatchedChecks,
     coarse_clocks::CoarseClocks,
-    comparison::Row,
-    contender::{Contender, Keys, Side},
+    comparison::ComparisonRow,
+    contender::{Contender, KeyChoice, Side},
     engine,
     floor::Floor,
     full_check::{BatchedFullCheck, CLIENTS, FullCheck, ThreeHandles},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A function that is called with one row after the other. What a row needs is made before the call and freed after it.
-pub type Visit<'v> = &'v mut dyn FnMut(&Row<'_>);
+pub type Visit<'v> = &'v mut dyn FnMut(&ComparisonRow<'_>);
 
 /// Rows that share limiters or keys.
 #[derive(Clone, Copy, Debug)]
@@ -93,25 +93,25 @@ const MILLION: u32 = 1_000_000;
 fn one_bucket(visit: Visit<'_>) {
     let all = direct(TestLimit::WIDE);
     let [ours, peers @ ..] = &all;
-    let peers = sides(peers, Keys::Hot, &[]);
-    visit(&Row::new(DIRECT, 1, 1, ours.side(Keys::Hot, None), peers).best_peer(1.0));
+    let peers = sides(peers, KeyChoice::Hot, &[]);
+    visit(&ComparisonRow::new(DIRECT, 1, 1, ours.side(KeyChoice::Hot, None), peers).best_peer(1.0));
 }
 
 fn hot_key(visit: Visit<'_>) {
     let (ours, texts) = (tidegate(1_000, TestLimit::WIDE), string_keys(1));
     let (floor, keyed_limiter) = (Contender::new("floor", Floor::default()), keyed_limiter(1_000, TestLimit::WIDE));
     let peers = keyed(TestLimit::WIDE, &texts);
-    let mut others = vec![floor.side(Keys::Hot, Some(Goal::Ratio(0.8))), keyed_limiter.side(Keys::Hot, None)];
-    others.extend(sides(&peers, Keys::Hot, &[("governor, String", 2.0)]));
-    visit(&Row::new(HOT, 1, 1, ours.side(Keys::Hot, None), others).best_peer(1.5));
+    let mut others = vec![floor.side(KeyChoice::Hot, Some(Goal::Ratio(0.8))), keyed_limiter.side(KeyChoice::Hot, None)];
+    others.extend(sides(&peers, KeyChoice::Hot, &[("governor, String", 2.0)]));
+    visit(&ComparisonRow::new(HOT, 1, 1, ours.side(KeyChoice::Hot, None), others).best_peer(1.5));
 }
 
 fn denied(visit: Visit<'_>) {
     two_threads(TestLimit::TIGHT, |ours, peers| {
         let hot = two_threads_hot(DENIED_HOT, (ours, 0.9), (peers, 7.0));
         visit(&hot);
-        let peers = sides(peers, Keys::Private, &[]);
-        visit(&Row::new(DENIED_PRIVATE, 2, 2, ours.side(Keys::Private, None), peers));
+        let peers = sides(peers, KeyChoice::Private, &[]);
+        visit(&ComparisonRow::new(DENIED_PRIVATE, 2, 2, ours.side(KeyChoice::Private, None), peers));
     });
 }
 
@@ -119,8 +119,8 @@ fn allowed(visit: Visit<'_>) {
     two_threads(TestLimit::WIDE, |ours, peers| {
         let hot = two_threads_hot(ALLOWED_HOT, (ours, 0.8), (peers, 6.0));
         visit(&hot.at_most_ns(16.0));
-        let peers = sides(peers, Keys::Private, &[]);
-        visit(&Row::new(ALLOWED_PRIVATE, 2, 2, ours.side(Keys::Private, None), peers).best_peer(1.5));
+        let peers = sides(peers, KeyChoice::Private, &[]);
+        visit(&ComparisonRow::new(ALLOWED_PRIVATE, 2, 2, ours.side(KeyChoice::Private, None), peers).best_peer(1.5));
     });
 }
 
@@ -136,10 +136,10 @@ fn two_threads_hot<'a>(
     work: &'static str,
     (ours, share): (&'a Contender<'_>, f64),
     (peers, ratio): (&'a [Contender<'_>], f64),
-) -> Row<'a> {
-    let mut others = vec![ours.side_as("two private keys", Keys::Private, Some(Goal::Ratio(share)))];
-    others.extend(sides(peers, Keys::Hot, &[("governor, u64", ratio)]));
-    Row::new(work, 2, 1, ours.side(Keys::Hot, None), others).best_peer(ratio)
+) -> ComparisonRow<'a> {
+    let mut others = vec![ours.side_as("two private keys", KeyChoice::Private, Some(Goal::Ratio(share)))];
+    others.extend(sides(peers, KeyChoice::Hot, &[("governor, u64", ratio)]));
+    ComparisonRow::new(work, 2, 1, ours.side(KeyChoice::Hot, None), others).best_peer(ratio)
 }
 
 fn million_keys(visit: Visit<'_>) {
@@ -151,9 +151,9 @@ fn million_keys(visit: Visit<'_>) {
     let limiter = keyed_limiter(MILLION as usize, TestLimit::WIDE).filled(MILLION.into());
     let peers = keyed(TestLimit::WIDE, &texts).map(|peer| peer.filled(MILLION.into()));
     let mut row = |work, ours: &Contender<'_>, numbers: &[u32], best: f64| {
-        let keys = Keys::Drawn(numbers);
+        let keys = KeyChoice::Drawn(numbers);
         let others = sides(&peers, keys, &[("governor, u64", 1.7), ("governor, String", 2.2)]);
-        visit(&Row::new(work, 1, MILLION.into(), ours.side(keys, None), others).best_peer(best));
+        visit(&ComparisonRow::new(work, 1, MILLION.into(), ours.side(keys, None), others).best_peer(best));
     };
     let (uniform, mut zipf) = (uniform_numbers(MILLION), Zipf::new(7, MILLION));
     let zipf = draw_many(1 << 21, || zipf.draw());
@@ -161,10 +161,10 @@ fn million_keys(visit: Visit<'_>) {
     row(UNIFORM_LIMITER, &limiter, &uniform, 1.25);
     row(ZIPF, &handle, &zipf, 1.3);
     row(ZIPF_LIMITER, &limiter, &zipf, 1.3);
-    let keys = Keys::Drawn(&uniform);
+    let keys = KeyChoice::Drawn(&uniform);
     let mut others = vec![single.side(keys, None)];
     others.extend(sides(&peers, keys, &[]));
-    let row = Row::new(UNIFORM_BATCHES, 2, MILLION.into(), batches.side(keys, None), others);
+    let row = ComparisonRow::new(UNIFORM_BATCHES, 2, MILLION.into(), batches.side(keys, None), others);
     visit(&row.at_least_millions(10.0));
 }
 
@@ -173,14 +173,14 @@ fn coarse_clock(visit: Visit<'_>) {
     let clocks = CoarseClocks::start();
     let all = clocks.direct(WIDE);
     let [ours, peers @ ..] = &all;
-    visit(&Row::new(DIRECT_COARSE, 1, 1, ours.side(Keys::Hot, None), sides(peers, Keys::Hot, &[])));
+    visit(&ComparisonRow::new(DIRECT_COARSE, 1, 1, ours.side(KeyChoice::Hot, None), sides(peers, KeyChoice::Hot, &[])));
 
     let texts = string_keys(1);
     let (ours, keyed_limiter) = (clocks.tidegate(1_000, WIDE), clocks.keyed_limiter(1_000, WIDE));
     let peers = clocks.keyed(WIDE, &texts);
-    let mut others = vec![keyed_limiter.side(Keys::Hot, None)];
-    others.extend(sides(&peers, Keys::Hot, &[]));
-    visit(&Row::new(HOT_COARSE, 1, 1, ours.side(Keys::Hot, None), others));
+    let mut others = vec![keyed_limiter.side(KeyChoice::Hot, None)];
+    others.extend(sides(&peers, KeyChoice::Hot, &[]));
+    visit(&ComparisonRow::new(HOT_COARSE, 1, 1, ours.side(KeyChoice::Hot, None), others));
 }
 
 fn coarse_clock_million_keys(visit: Visit<'_>) {
@@ -189,9 +189,9 @@ fn coarse_clock_million_keys(visit: Visit<'_>) {
     let ours = [clocks.tidegate(MILLION as usize, WIDE), clocks.keyed_limiter(MILLION as usize, WIDE)];
     let ours = ours.map(|ours| ours.filled(MILLION.into()));
     let peers = clocks.keyed(WIDE, &texts).map(|peer| peer.filled(MILLION.into()));
-    let keys = Keys::Drawn(&uniform);
+    let keys = KeyChoice::Drawn(&uniform);
     for (work, ours) in [UNIFORM_COARSE, UNIFORM_LIMITER_COARSE].into_iter().zip(&ours) {
-        visit(&Row::new(work, 1, MILLION.into(), ours.side(keys, None), sides(&peers, keys, &[])));
+        visit(&ComparisonRow::new(work, 1, MILLION.into(), ours.side(keys, None), sides(&peers, keys, &[])));
     }
 }
 
@@ -201,7 +201,7 @@ fn fixed_window(visit: Visit<'_>) {
 
 fn fixed_window_million_keys(visit: Visit<'_>) {
     let numbers = uniform_numbers(MILLION);
-    window_row(visit, WindowAlgorithm::Fixed, BOTH_WIDE, FIXED_UNIFORM, Keys::Drawn(&numbers), MILLION);
+    window_row(visit, WindowAlgorithm::Fixed, BOTH_WIDE, FIXED_UNIFORM, KeyChoice::Drawn(&numbers), MILLION);
 }
 
 fn sliding_window_counter(visit: Visit<'_>) {
@@ -210,7 +210,7 @@ fn sliding_window_counter(visit: Visit<'_>) {
 
 fn sliding_window_counter_million_keys(visit: Visit<'_>) {
     let numbers = uniform_numbers(MILLION);
-    window_row(visit, WindowAlgorithm::SlidingCounter, BOTH_WIDE, SLIDING_UNIFORM, Keys::Drawn(&numbers), MILLION);
+    window_row(visit, WindowAlgorithm::SlidingCounter, BOTH_WIDE, SLIDING_UNIFORM, KeyChoice::Drawn(&numbers), MILLION);
 }
 
 /// The limit of a window, and of our token bucket beside it.
@@ -219,8 +219,8 @@ const BOTH_WIDE: (u32, TestLimit) = (windows::WIDE, TestLimit::WIDE);
 
 /// Visits a row with one hot key, which is denied, and a row with a thousand keys, which fit into the caches.
 fn windows_of_few_keys(visit: Visit<'_>, window: WindowAlgorithm, [denied, few]: [&'static str; 2]) {
-    window_row(visit, window, BOTH_TIGHT, denied, Keys::Hot, 1);
-    window_row(visit, window, BOTH_WIDE, few, Keys::Drawn(&uniform_numbers(1_000)), 1_000);
+    window_row(visit, window, BOTH_TIGHT, denied, KeyChoice::Hot, 1);
+    window_row(visit, window, BOTH_WIDE, few, KeyChoice::Drawn(&uniform_numbers(1_000)), 1_000);
 }
 
 /// Visits a row that compares a window with our token bucket and with the peer that has such windows.
@@ -231,7 +231,7 @@ fn window_row(
     window: WindowAlgorithm,
     (limit, bucket): (u32, TestLimit),
     work: &'static str,
-    keys: Keys<'_>,
+    keys: KeyChoice<'_>,
     count: u32,
 ) {
     let room = count.max(1_000) as usize;
@@ -244,7 +244,7 @@ fn window_row(
     let [ours, bucket, limiter, rate_net] = all.map(|contender| contender.filled(count.into()));
     let bucket = bucket.side_as("tidegate, token_bucket", keys, None);
     let others = vec![bucket, limiter.side(keys, None), rate_net.peer_side(keys, None)];
-    visit(&Row::new(work, 1, count.into(), ours.side(keys, None), others));
+    visit(&ComparisonRow::new(work, 1, count.into(), ours.side(keys, None), others));
 }
 
 fn batch(visit: Visit<'_>) {
@@ -256,9 +256,9 @@ fn batch(visit: Visit<'_>) {
     let mut uniform = Uniform::new(7, KEYS.into());
     // As many numbers as keys, so that no key is still in the caches when the sequence starts again.
     let numbers = draw_many(1 << 24, || uniform.draw());
-    let keys = Keys::Drawn(&numbers);
+    let keys = KeyChoice::Drawn(&numbers);
     let others = vec![single.side(keys, Some(Goal::Ratio(3.0)))];
-    visit(&Row::new(BATCH, 1, KEYS.into(), ours.side(keys, None), others).at_most_ns(20.0));
+    visit(&ComparisonRow::new(BATCH, 1, KEYS.into(), ours.side(keys, None), others).at_most_ns(20.0));
 }
 
 fn full_check(visit: Visit<'_>) {
@@ -267,11 +267,11 @@ fn full_check(visit: Visit<'_>) {
     let (ours, by_handles) =
         (Contender::new("tidegate", &full), Contender::new("three by handle", ThreeHandles(&full)));
     let batches = Contender::new("tidegate, batches", BatchedFullCheck(&full));
-    let (keys, count) = (Keys::Drawn(&numbers), 3 * CLIENTS as u64);
+    let (keys, count) = (KeyChoice::Drawn(&numbers), 3 * CLIENTS as u64);
     let others = vec![by_handles.side(keys, Some(Goal::Ratio(0.5)))];
-    visit(&Row::new(FULL, 2, count, ours.side(keys, None), others).at_most_ns(350.0));
+    visit(&ComparisonRow::new(FULL, 2, count, ours.side(keys, None), others).at_most_ns(350.0));
     let others = vec![ours.side_as("one at a time", keys, None)];
-    visit(&Row::new(FULL_BATCHES, 2, count, batches.side(keys, None), others));
+    visit(&ComparisonRow::new(FULL_BATCHES, 2, count, batches.side(keys, None), others));
 }
 
 /// Draws uniform numbers below `bound`.
@@ -281,7 +281,7 @@ fn uniform_numbers(bound: u32) -> Vec<u32> {
 }
 
 /// Returns all peers as sides with these keys. `goals` has the ratios that ours must reach beside the named peers.
-fn sides<'s>(peers: &'s [Contender<'_>], keys: Keys<'s>, goals: &[(&str, f64)]) -> Vec<Side<'s>> {
+fn sides<'s>(peers: &'s [Contender<'_>], keys: KeyChoice<'s>, goals: &[(&str, f64)]) -> Vec<Side<'s>> {
     let side = |peer: &'s Contender<'_>| {
         let goal = goals.iter().find(|(name, _)| *name == peer.name);
         peer.peer_side(keys, goal.map(|(_, ratio)| Goal::Ratio(*ratio)))

@@ -66,7 +66,7 @@ pub fn pin_client() -> BenchResult<()> {
 
 /// A server process, which is killed on drop.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerProcess {
     /// The name in reports.
     pub name: &'static str,
     /// The port on 127.0.0.1 at which the server listens.
@@ -74,13 +74,13 @@ pub struct Server {
     child: Child,
 }
 
-impl Server {
+impl ServerProcess {
     /// Runs `command`, and waits until the server listens at `port`.
     pub fn start(name: &'static str, command: Command, port: u16) -> BenchResult<Self> {
         Self::spawn(name, command, port, Stdio::null())
     }
 
-    /// Does the same as [`Server::start`], and also returns the standard output of the server.
+    /// Does the same as [`ServerProcess::start`], and also returns the standard output of the server.
     pub fn start_with_output(name: &'static str, command: Command, port: u16) -> BenchResult<(Self, ChildStdout)> {
         let mut server = Self::spawn(name, command, port, Stdio::piped())?;
         let output = server.child.stdout.take().ok_or("no output")?;
@@ -144,7 +144,7 @@ impl Server {
         self.timed_beside(requests, is_whole, rate, length, || Ok(()))
     }
 
-    /// Does the same as [`Server::timed`], and calls `beside` again and again meanwhile, which must not block.
+    /// Does the same as [`ServerProcess::timed`], and calls `beside` again and again meanwhile, which must not block.
     pub fn timed_beside(
         &self,
         requests: &[impl AsRef<[u8]>],
@@ -200,7 +200,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // The process may have ended already.
         let _ = (self.child.kill(), self.child.wait());

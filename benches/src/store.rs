@@ -7,16 +7,16 @@ use std::{
 
 use serde_json::json;
 use tidegate::{Engine, Snapshot, clock::SystemClock};
-use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
+use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreSettings};
 
 use crate::{
     BenchResult,
-    servers::{Server, free_port},
+    servers::{ServerProcess, free_port},
 };
 
 /// Starts Redis, pinned to `processor` if given, and returns it with its URL.
 /// It fails if `redis-server` is not installed, or does not start.
-pub fn start_redis(processor: Option<u32>) -> BenchResult<(Server, String)> {
+pub fn start_redis(processor: Option<u32>) -> BenchResult<(ServerProcess, String)> {
     let port = free_port()?;
     let mut command = match processor {
         None => Command::new("redis-server"),
@@ -29,7 +29,7 @@ pub fn start_redis(processor: Option<u32>) -> BenchResult<(Server, String)> {
     // Bound to one address, because the port may still be in use at other addresses of this machine by closed connections.
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()]);
     command.stderr(Stdio::null());
-    Ok((Server::start("redis-server", command, port)?, format!("redis://127.0.0.1:{port}")))
+    Ok((ServerProcess::start("redis-server", command, port)?, format!("redis://127.0.0.1:{port}")))
 }
 
 /// Returns an engine with one token bucket for users: `limit` tokens a second, shared as `sharing` says.
@@ -51,8 +51,8 @@ pub async fn connect_node(
     sharing: &str,
     url: &str,
     settings: StoreSettings,
-) -> BenchResult<Arc<Shared<SystemClock>>> {
-    Ok(Arc::new(Shared::new(engine(limit, sharing)?, &StoreAddress::new(&[url]), settings).await?))
+) -> BenchResult<Arc<SharedEngine<SystemClock>>> {
+    Ok(Arc::new(SharedEngine::new(engine(limit, sharing)?, &StoreAddress::new(&[url]), settings).await?))
 }
 
 /// Returns the number of scripts that the store has run. Commands inside a script are not counted.

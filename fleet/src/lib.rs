@@ -8,10 +8,10 @@
 //! # async fn follow() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //! use tidegate::Engine;
-//! use tidegate_fleet::{Agent, Token};
+//! use tidegate_fleet::{Agent, NodeToken};
 //!
 //! let engine = Arc::new(Engine::new());
-//! let agent = Agent::new("https://admin.example:8080", Token::file("/run/secrets/tidegate"));
+//! let agent = Agent::new("https://admin.example:8080", NodeToken::file("/run/secrets/tidegate"));
 //! let handle = agent.keeping_in("/var/lib/my-service").start(Arc::clone(&engine)).await?;
 //! // ... engine.check(...); the engine follows until `handle` is dropped. After `leave` the admin server raises no alert.
 //! handle.leave().await;
@@ -42,10 +42,10 @@ pub mod wire;
 
 pub use agent::{
     describe,
-    http_client::Token,
+    http_client::NodeToken,
     process::{ErrorCounts, resident_bytes},
     query_handler::QueryHandler,
-    start::{Agent, AgentHandle, StartError},
+    start::{Agent, AgentHandle, AgentStartError},
     status::{AgentStatus, PolicySource},
 };
 pub use counts::{

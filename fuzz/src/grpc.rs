@@ -13,9 +13,9 @@ use http_body_util::{BodyExt, Full};
 use prost::Message;
 use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
 use tidegate_service::{
-    Decider, Listeners, Settings,
+    Decider, ListenerSettings, Listeners,
     grpc::{
-        Admin, Grpc,
+        AdminApiClient, Grpc,
         proto::tidegate::v1::{BatchRateLimitResponse, CheckStreamResponse, RateLimitResponse},
     },
     http::{Authorize, Http},
@@ -94,8 +94,8 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
     let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
     // A single caller sends all requests, and may have all reservations.
     let decider = Arc::new(decider.with_caller_share(100));
-    let admin = Admin::to("http://127.0.0.1:1", None).expect("a client");
-    let settings = Settings { workers: 1, ..Settings::default() };
+    let admin = AdminApiClient::to("http://127.0.0.1:1", None).expect("a client");
+    let settings = ListenerSettings { workers: 1, ..ListenerSettings::default() };
     let listeners = Listeners::new(decider, settings, http).grpc(Grpc { listener, admin });
     let current = || Builder::new_current_thread().enable_all().build().expect("a runtime");
     thread::spawn(move || {

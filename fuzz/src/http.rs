@@ -15,7 +15,7 @@ use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
 use tidegate_api::{BatchBody, BatchItem, ProblemDetails};
 use tidegate_middleware::{address::AddressReader, extract::Extractors};
 use tidegate_service::{
-    Decider, Listeners, Settings,
+    Decider, ListenerSettings, Listeners,
     http::{Authorize, Http},
 };
 
@@ -65,7 +65,7 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
     let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
     // A single caller sends all requests, and may have all reservations.
     let decider = Arc::new(decider.with_caller_share(100));
-    let listeners = Listeners::new(decider, Settings::default(), Http { listener, authorize });
+    let listeners = Listeners::new(decider, ListenerSettings::default(), Http { listener, authorize });
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async { listeners.serve().expect("it listens").await.expect("it goes on") });

@@ -11,7 +11,7 @@ use std::{
 
 use tidegate::{Engine, RatedLimiter, Snapshot, clock::ManualClock, formats::Format};
 use tidegate_service::{
-    Decider, Listeners, Settings,
+    Decider, ListenerSettings, Listeners,
     http::{Authorize, Http},
     resp::{OperatorQuery, Operators, Resp},
 };
@@ -39,7 +39,8 @@ static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
     let decider = Arc::new(Decider::new(engine).expect("random numbers"));
     let throttle = Arc::new(RatedLimiter::with_groups(10_000, clock));
     let resp = Resp { listener, throttle, operators: Some(Arc::new(NoOperators)) };
-    let listeners = Listeners::new(decider, Settings { workers: 1, ..Settings::default() }, http).resp(resp);
+    let listeners =
+        Listeners::new(decider, ListenerSettings { workers: 1, ..ListenerSettings::default() }, http).resp(resp);
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async { listeners.serve().expect("it listens").await.expect("it goes on") });

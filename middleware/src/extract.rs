@@ -10,7 +10,7 @@ use crate::{address::AddressReader, request_head::RequestHead};
 
 /// The part of a request that has the value of an identity.
 #[derive(Clone)]
-pub enum Source {
+pub enum IdentitySource {
     /// The client's address, of IPv6 its network: see [`AddressReader`].
     Address,
     /// The header of this name, in lower case; the first one if there are several, as most services read it.
@@ -27,7 +27,7 @@ pub enum Source {
 /// A function that reads the value of an identity; `None` if the request has none.
 pub type Custom = Arc<dyn Fn(&dyn RequestHead) -> Option<String> + Send + Sync>;
 
-impl fmt::Debug for Source {
+impl fmt::Debug for IdentitySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address => f.write_str("address"),
@@ -44,12 +44,12 @@ impl fmt::Debug for Source {
 #[derive(Clone, Debug)]
 pub struct Extractor {
     kind: Arc<str>,
-    source: Source,
+    source: IdentitySource,
 }
 
 impl Extractor {
     /// Creates an extractor of this kind, `[a-z][a-z0-9_]{0,31}`.
-    pub fn new(kind: &str, source: Source) -> Result<Self, ExtractError> {
+    pub fn new(kind: &str, source: IdentitySource) -> Result<Self, ExtractError> {
         // The engine checks the kind; any valid value serves for that.
         Identity::new(kind, "-").map_err(|_| ExtractError::Kind(quoted(kind)))?;
         Ok(Self { kind: kind.into(), source })
@@ -70,23 +70,23 @@ impl Extractor {
         kind: &str,
         read: impl Fn(&dyn RequestHead) -> Option<String> + Send + Sync + 'static,
     ) -> Result<Self, ExtractError> {
-        Self::new(kind, Source::Custom(Arc::new(read)))
+        Self::new(kind, IdentitySource::Custom(Arc::new(read)))
     }
 
     fn value<'r>(&self, head: &'r dyn RequestHead, addresses: &AddressReader, keeps_ip: bool) -> Option<Cow<'r, str>> {
         let is_ip = &*self.kind == "ip";
         let value = match &self.source {
-            Source::Address => {
+            IdentitySource::Address => {
                 let address = if is_ip && keeps_ip { addresses.client(head) } else { addresses.identity(head) };
                 return Some(address?.to_string().into());
             }
-            Source::Header(name) => value_of(head.first(name)?),
-            Source::Bearer => sha256_hex(bearer(head.first("authorization")?)?).into(),
-            Source::Path => match normalized_path(head.path()) {
+            IdentitySource::Header(name) => value_of(head.first(name)?),
+            IdentitySource::Bearer => sha256_hex(bearer(head.first("authorization")?)?).into(),
+            IdentitySource::Path => match normalized_path(head.path()) {
                 Cow::Borrowed(path) => value_of(path.as_bytes()),
                 Cow::Owned(path) => value_of(path.as_bytes()).into_owned().into(),
             },
-            Source::Custom(read) => value_of(read(head)?.as_bytes()).into_owned().into(),
+            IdentitySource::Custom(read) => value_of(read(head)?.as_bytes()).into_owned().into(),
         };
         if is_ip
             && !keeps_ip
@@ -104,11 +104,11 @@ impl FromStr for Extractor {
     fn from_str(text: &str) -> Result<Self, ExtractError> {
         let (kind, source) = text.split_once('=').ok_or_else(|| ExtractError::NoSource(quoted(text)))?;
         let source = match source.trim_ascii() {
-            "address" => Source::Address,
-            "bearer" => Source::Bearer,
-            "path" => Source::Path,
+            "address" => IdentitySource::Address,
+            "bearer" => IdentitySource::Bearer,
+            "path" => IdentitySource::Path,
             source => match source.strip_prefix("header:") {
-                Some(name) if is_header_name(name) => Source::Header(name.to_ascii_lowercase().into()),
+                Some(name) if is_header_name(name) => IdentitySource::Header(name.to_ascii_lowercase().into()),
                 Some(name) => return Err(ExtractError::Header(quoted(name))),
                 None => return Err(ExtractError::Source(quoted(source))),
             },
@@ -130,7 +130,7 @@ pub struct Extractors {
 impl Default for Extractors {
     /// Extracts the address of the connection, as `ip`.
     fn default() -> Self {
-        let ip = Extractor { kind: "ip".into(), source: Source::Address };
+        let ip = Extractor { kind: "ip".into(), source: IdentitySource::Address };
         Self { each: [ip].into(), addresses: AddressReader::default(), keeps_ip: false }
     }
 }

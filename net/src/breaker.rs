@@ -44,7 +44,7 @@ impl Default for State {
 
 /// The permission to make a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Permit {
+pub enum CallPermit {
     /// A call as usual.
     Usual,
     /// A call that shows whether the server is back.
@@ -53,7 +53,7 @@ pub enum Permit {
 
 /// The end of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// The server answered.
     Answered,
     /// The server did not answer.
@@ -69,21 +69,23 @@ pub enum Outcome {
 impl Breaker {
     /// Returns a permit if a call may be made. A trial whose outcome never comes is followed by another after the pause.
     #[must_use]
-    pub fn ask(self, state: State, now: Instant) -> (State, Option<Permit>) {
+    pub fn ask(self, state: State, now: Instant) -> (State, Option<CallPermit>) {
         match state {
-            State::Closed { .. } => (state, Some(Permit::Usual)),
+            State::Closed { .. } => (state, Some(CallPermit::Usual)),
             State::Open { trial_at, .. } if now < trial_at => (state, None),
-            State::Open { hurried, .. } => (State::Open { trial_at: now + self.pause, hurried }, Some(Permit::Trial)),
+            State::Open { hurried, .. } => {
+                (State::Open { trial_at: now + self.pause, hurried }, Some(CallPermit::Trial))
+            }
         }
     }
 
     /// Learns from the end of a call, unless the call began before the breaker opened.
     #[must_use]
-    pub fn learn(self, state: State, permit: Permit, outcome: Outcome, now: Instant) -> State {
+    pub fn learn(self, state: State, permit: CallPermit, outcome: CallOutcome, now: Instant) -> State {
         match (state, permit, outcome) {
-            (State::Open { .. }, Permit::Usual, _) => state,
-            (_, _, Outcome::Answered) => State::default(),
-            (State::Closed { failures: before, counted_at }, _, Outcome::Failed { since, failures }) => {
+            (State::Open { .. }, CallPermit::Usual, _) => state,
+            (_, _, CallOutcome::Answered) => State::default(),
+            (State::Closed { failures: before, counted_at }, _, CallOutcome::Failed { since, failures }) => {
                 let is_next = counted_at.is_none_or(|at| at <= since);
                 let after = if is_next { before.saturating_add(failures) } else { before.max(failures) };
                 if after >= self.failures_max {
@@ -94,7 +96,7 @@ impl Breaker {
                     state
                 }
             }
-            (State::Open { hurried, .. }, _, Outcome::Failed { .. }) => {
+            (State::Open { hurried, .. }, _, CallOutcome::Failed { .. }) => {
                 State::Open { trial_at: now + self.pause, hurried }
             }
         }
@@ -171,10 +173,10 @@ mod tests {
                         let (next, permit) = breaker.ask(state, now);
                         state = next;
                         let expected = match refused_since {
-                            None => Some(Permit::Usual),
+                            None => Some(CallPermit::Usual),
                             Some(since) if is_due || now >= since + breaker.pause => {
                                 (refused_since, is_due) = (Some(now), false);
-                                Some(Permit::Trial)
+                                Some(CallPermit::Trial)
                             }
                             Some(_) => None,
                         };
@@ -189,12 +191,12 @@ mod tests {
                     Event::End(place, succeeded) if place < under_way.len() => {
                         let (permit, since) = under_way.remove(place);
                         let outcome =
-                            if succeeded { Outcome::Answered } else { Outcome::Failed { since, failures: 1 } };
+                            if succeeded { CallOutcome::Answered } else { CallOutcome::Failed { since, failures: 1 } };
                         state = breaker.learn(state, permit, outcome, now);
                         match (refused_since, permit, succeeded) {
-                            (Some(_), Permit::Usual, _) => {}
-                            (Some(_), Permit::Trial, false) => (refused_since, is_due) = (Some(now), false),
-                            (Some(_), Permit::Trial, true) => {
+                            (Some(_), CallPermit::Usual, _) => {}
+                            (Some(_), CallPermit::Trial, false) => (refused_since, is_due) = (Some(now), false),
+                            (Some(_), CallPermit::Trial, true) => {
                                 (failed, refused_since) = (Vec::new(), None);
                                 (is_due, was_hurried) = (false, false);
                             }
@@ -216,7 +218,7 @@ mod tests {
 
     fn learn_all(failed: impl IntoIterator<Item = (Instant, u32, Instant)>) -> State {
         failed.into_iter().fold(State::default(), |state, (since, failures, now)| {
-            BREAKER.learn(state, Permit::Usual, Outcome::Failed { since, failures }, now)
+            BREAKER.learn(state, CallPermit::Usual, CallOutcome::Failed { since, failures }, now)
         })
     }
 

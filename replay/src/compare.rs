@@ -44,7 +44,7 @@ pub use summary::{
 pub(crate) const SIDES: usize = 2;
 
 /// Function that returns whether an identity is in the sample, by kind and value.
-pub type Sample = dyn Fn(&str, &str) -> bool + Send;
+pub type SampleFilter = dyn Fn(&str, &str) -> bool + Send;
 
 /// A running comparison of two policies.
 pub struct Comparison {
@@ -53,7 +53,7 @@ pub struct Comparison {
     clients: ComparedClients,
     series: SeriesSet,
     decisions: DecisionLog,
-    sample: Option<Box<Sample>>,
+    sample: Option<Box<SampleFilter>>,
     /// Whether identities are removed from paths.
     is_hiding: bool,
 }
@@ -76,7 +76,7 @@ impl Comparison {
     /// Declares that the traffic is a sample: it has every request of the identities for which `sample` returns true, and some
     /// requests of others. The others are not listed, and the counts of limits exclude them.
     #[must_use]
-    pub fn of_sample(mut self, sample: Box<Sample>) -> Self {
+    pub fn of_sample(mut self, sample: Box<SampleFilter>) -> Self {
         self.sample = Some(sample);
         self
     }

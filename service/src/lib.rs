@@ -23,11 +23,11 @@ pub mod resp;
 mod running;
 mod shared;
 
-pub use listeners::{DRAIN_DELAY_MAX, Listeners, Settings};
-pub use running::{Handle, Running};
+pub use listeners::{DRAIN_DELAY_MAX, ListenerSettings, Listeners};
+pub use running::{Handle, RunningListeners};
 pub use shared::{
     decider::{DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider},
-    health_monitor::Source,
+    health_monitor::PolicyFeed,
     log_limiter::limit_panic_reports,
     rejection_counts::ListenerErrors,
     timeouts::Timeouts,

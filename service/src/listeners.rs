@@ -13,13 +13,13 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     grpc::{self, Grpc},
-    http::{self, Browsers, Http},
+    http::{self, BrowserAccess, Http},
     resp::{self, Resp},
-    running::Running,
+    running::RunningListeners,
     shared::{
         body_budget::BodyBudget,
         decider::Decider,
-        health_monitor::{HealthMonitor, Source},
+        health_monitor::{HealthMonitor, PolicyFeed},
         listener_counts::ListenerCounts,
         metrics::Metrics,
         rejection_counts::{ListenerErrors, RejectionCounts},
@@ -40,7 +40,7 @@ pub const DRAIN_DELAY_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Listeners<C> {
     decider: Arc<Decider<C>>,
-    settings: Settings,
+    settings: ListenerSettings,
     http: Http,
     grpc: Option<Grpc>,
     resp: Option<Resp<C>>,
@@ -49,7 +49,7 @@ pub struct Listeners<C> {
 
 /// The settings of all listeners of a process.
 #[derive(Debug, Default)]
-pub struct Settings {
+pub struct ListenerSettings {
     /// The number of threads of each listener; at least one.
     pub workers: usize,
     /// The certificate of the listeners; without one they have no TLS.
@@ -59,11 +59,11 @@ pub struct Settings {
     /// The tokens, one of which a scrape of the metrics must send; without them all callers may read the metrics.
     pub metrics_tokens: Option<Tokens>,
     /// The pages in browsers that may call over HTTP, and the host names under which they may.
-    pub browsers: Browsers,
+    pub browsers: BrowserAccess,
     /// The time for which the listeners go on before a stop, reporting that they are not ready; at most [`DRAIN_DELAY_MAX`].
     pub drain_delay: Duration,
     /// The source of policies, if that is another process.
-    pub source: Option<Arc<dyn Source>>,
+    pub source: Option<Arc<dyn PolicyFeed>>,
     /// The maker of the spans of requests; without it there are none.
     pub traces: Option<Traces>,
     /// The timeouts of the listeners.
@@ -75,7 +75,7 @@ pub struct Settings {
 impl<C: Clock> Listeners<C> {
     /// Creates the listeners of a decider: HTTP, and those that are added.
     #[must_use]
-    pub fn new(decider: Arc<Decider<C>>, settings: Settings, http: Http) -> Self {
+    pub fn new(decider: Arc<Decider<C>>, settings: ListenerSettings, http: Http) -> Self {
         Self { decider, settings, http, grpc: None, resp: None, rejections: Arc::default() }
     }
 
@@ -102,9 +102,9 @@ impl<C: Clock> Listeners<C> {
     /// # Errors
     ///
     /// A socket cannot be listened on, or the certificate cannot be used.
-    pub fn serve(self) -> io::Result<Running> {
+    pub fn serve(self) -> io::Result<RunningListeners> {
         let Self { decider, settings, http, grpc, resp, rejections } = self;
-        let Settings { tls, tokens, metrics_tokens, source, traces, timeouts, connections, .. } = settings;
+        let ListenerSettings { tls, tokens, metrics_tokens, source, traces, timeouts, connections, .. } = settings;
         let (workers, drain) = (settings.workers.max(1), DRAIN.saturating_sub(settings.drain_delay));
         let http_listener = ListenerCounts::new(&http::KIND, connections, false);
         let grpc = grpc.map(|grpc| (grpc, ListenerCounts::new(&grpc::KIND, connections, false)));
@@ -156,6 +156,6 @@ impl<C: Clock> Listeners<C> {
             let follow = async move { tls.follow_every(timeouts.files, &health_monitor.certificate).await };
             background.spawn(follow);
         }
-        Ok(Running { http_handle: http.handle(), http: Some(http), on_threads, background, stop, is_draining })
+        Ok(RunningListeners { http_handle: http.handle(), http: Some(http), on_threads, background, stop, is_draining })
     }
 }

@@ -20,7 +20,7 @@ use tokio::{sync::watch, task::JoinSet, time::sleep};
 /// The running listeners of a process, with their background tasks. They run while this future is awaited, on a runtime
 /// of tokio. They do not handle signals: the process stops them through the handle.
 #[must_use = "they run while it is awaited"]
-pub struct Running {
+pub struct RunningListeners {
     /// The HTTP listener; `None` once it has ended.
     pub(crate) http: Option<Server>,
     /// The listeners on worker threads.
@@ -33,13 +33,13 @@ pub struct Running {
     pub(crate) is_draining: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningListeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Running")
+        f.write_str("RunningListeners")
     }
 }
 
-impl Running {
+impl RunningListeners {
     /// Returns a handle that stops the listeners.
     #[must_use]
     pub fn handle(&self) -> Handle {
@@ -48,7 +48,7 @@ impl Running {
     }
 }
 
-impl Future for Running {
+impl Future for RunningListeners {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tidegate::{
     formats::Format,
-    import::{Case, ImportError, Imported, Note, Source, envoy, envoy_cases, limitador, limitador_cases},
+    import::{Case, ImportError, ImportedPolicy, Note, Source, envoy, envoy_cases, limitador, limitador_cases},
 };
 
 use super::{hand_out, load_document, name_of, read_as, told};
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<Ended, Failure> {
     if cases.is_some() && matches!(from, Origin::Tidegate) {
         return Err(Failure("--cases: cases are made of files of other limiters; leave it out".to_owned()));
     }
-    let (Imported { policy, notes }, made_cases) = imported(files, *from, cases.is_some())?;
+    let (ImportedPolicy { policy, notes }, made_cases) = imported(files, *from, cases.is_some())?;
     let format = Format::from(PolicyFormatName::of(*to, out.as_deref()));
     let document = policy.write(format).map_err(|problems| Failure(problems.to_string()))?;
     hand_out(&document, out.as_deref())?;
@@ -91,10 +91,10 @@ fn cases_text(cases: &[Case]) -> Result<String, Failure> {
 }
 
 /// Reads the files. Returns the policy with its report, and cases.
-fn imported(files: &[PathBuf], from: Origin, has_cases: bool) -> Result<(Imported, Vec<Case>), Failure> {
+fn imported(files: &[PathBuf], from: Origin, has_cases: bool) -> Result<(ImportedPolicy, Vec<Case>), Failure> {
     if matches!(from, Origin::Tidegate) {
         let [file] = files else { return Err(Failure("a policy document is one file".to_owned())) };
-        return Ok((Imported { policy: load_document(file)?, notes: Vec::new() }, Vec::new()));
+        return Ok((ImportedPolicy { policy: load_document(file)?, notes: Vec::new() }, Vec::new()));
     }
     let names: Vec<String> = files.iter().map(|file| name_of(file)).collect();
     let what = match from {

@@ -33,12 +33,12 @@ pub struct Redis {
     port: ReservedPort,
     settings: Vec<String>,
     folder: TempDir,
-    run: Run,
+    run: ServerStarter,
     process: Child,
 }
 
 /// Starts a process that listens at a port, with its files in a folder, by its settings.
-pub(crate) type Run = fn(&ReservedPort, &TempDir, &[String]) -> Child;
+pub(crate) type ServerStarter = fn(&ReservedPort, &TempDir, &[String]) -> Child;
 
 impl Redis {
     /// Starts a server, and waits until it answers.
@@ -68,7 +68,7 @@ impl Redis {
     }
 
     /// Starts a process that answers as a server does, such as a Sentinel.
-    pub(crate) fn try_start_by(run: Run, reserve: impl Fn() -> ReservedPort, settings: &[String]) -> Self {
+    pub(crate) fn try_start_by(run: ServerStarter, reserve: impl Fn() -> ReservedPort, settings: &[String]) -> Self {
         let started = (0..20).find_map(|_| {
             let (port, folder) = (reserve(), TempDir::new().expect("a folder"));
             let process = run(&port, &folder, settings);

@@ -10,7 +10,7 @@ use std::{
 use tidegate::{Engine, Snapshot, formats::Format};
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    Decider, Listeners, Settings, Tokens,
+    Decider, ListenerSettings, Listeners, Tokens,
     http::{Authorize, Http},
 };
 
@@ -43,10 +43,10 @@ const POLICY: &str = r#"
 
 /// A server that lasts as long as the tests.
 fn server() -> String {
-    server_with(Settings::default())
+    server_with(ListenerSettings::default())
 }
 
-fn server_with(settings: Settings) -> String {
+fn server_with(settings: ListenerSettings) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("bound");
     let engine = Arc::new(Engine::with_max_keys(1_000));
@@ -65,7 +65,7 @@ fn stranger(says: &'static str) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("bound");
     thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("somebody comes");
+        let (mut stream, _) = listener.accept().expect("a client connects");
         let _ = stream.read(&mut [0; 4_096]);
         stream.write_all(says.as_bytes()).expect("it is heard");
         // Until the other side hangs up.
@@ -83,7 +83,7 @@ fn check<'a>(server: &'a str, arguments: impl IntoIterator<Item = &'a str>) -> R
 }
 
 #[test]
-fn an_allowed_request_is_told_in_a_line_and_charged() {
+fn an_allowed_request_is_printed_in_one_line_and_charged() {
     let server = server();
     for told in [
         "allowed  default/tier:free/day  99 of 100 left, all back in 14m 24s\n",
@@ -95,13 +95,13 @@ fn an_allowed_request_is_told_in_a_line_and_charged() {
 }
 
 #[test]
-fn where_a_token_is_asked_for_the_first_of_a_file_that_may_check_is_sent() {
+fn the_first_token_of_a_file_that_may_check_is_sent() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tokens");
     let text = "reserves-alone-01 reserve\nmorning-star-0001 check domain=default\nevening-star-0002\n";
     std::fs::write(&file, text).expect("room for a file");
     let tokens = Tokens::open(file.clone()).expect("they are good");
-    let server = server_with(Settings { tokens: Some(tokens), ..Settings::default() });
+    let server = server_with(ListenerSettings { tokens: Some(tokens), ..ListenerSettings::default() });
     let run = check(&server, ["user=ada"]);
     assert!(run.status == Some(2) && run.stderr.contains("this server asks for a token"), "{run:?}");
     let file = file.to_str().expect("text");
@@ -113,14 +113,15 @@ fn where_a_token_is_asked_for_the_first_of_a_file_that_may_check_is_sent() {
 }
 
 #[test]
-fn a_server_with_a_certificate_is_known_by_it_or_not_asked() {
+fn a_server_without_a_trusted_certificate_gets_no_request() {
     let folder = tempfile::tempdir().expect("a folder");
     let [certificate, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map(|name| folder.path().join(name));
     let authority = Authority::new();
     authority.write(&certificate, &key);
     std::fs::write(&ca, &authority.pem).expect("room for a file");
     let tls = Tls::open(TlsFiles { certificate, key, clients: None }).expect("they are good");
-    let server = server_with(Settings { tls: Some(tls), ..Settings::default() }).replace("http:", "https:");
+    let server =
+        server_with(ListenerSettings { tls: Some(tls), ..ListenerSettings::default() }).replace("http:", "https:");
     let ca = ca.to_str().expect("text");
     let run = check(&server, ["user=ada", "--ca", ca]);
     assert_eq!((run.stderr.as_str(), run.status), ("", Some(0)));
@@ -152,7 +153,7 @@ fn a_denied_request_ends_with_status_1() {
 }
 
 #[test]
-fn every_part_of_the_question_arrives() {
+fn every_part_of_the_request_reaches_the_server() {
     let server = server();
     for (arguments, told) in [
         (&["ip=192.0.2.7"][..], "allowed  no limit applies\n"),
@@ -180,7 +181,7 @@ fn every_part_of_the_question_arrives() {
 }
 
 #[test]
-fn the_server_and_the_form_come_from_the_environment_too() {
+fn the_server_and_the_output_format_may_come_from_the_environment() {
     let output = command()
         .args(["check", "user=ada"])
         .env("TIDEGATE_SERVER", server())
@@ -194,10 +195,10 @@ fn the_server_and_the_form_come_from_the_environment_too() {
 }
 
 #[test]
-fn without_a_decision_the_status_is_2_and_the_reason_is_told() {
+fn without_a_decision_the_status_is_2_and_the_reason_is_printed() {
     let server = server();
     let port = ReservedPort::new();
-    let nobody = url(port.address());
+    let unreachable = url(port.address());
     let page = stranger("HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n<html></html>");
     let missing = stranger("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     let elsewhere = stranger("HTTP/1.1 302 Found\r\nLocation: http://example.com/\r\nContent-Length: 0\r\n\r\n");
@@ -212,7 +213,7 @@ fn without_a_decision_the_status_is_2_and_the_reason_is_told() {
         (&server, &[], "<KIND=VALUE>"),
         (&server, &["user=ada", "--cost", "0"], "cost: 0 fits only with `peek`"),
         (&server, &["user=ada", "--timeout", "5"], "has no unit"),
-        (&nobody, &["user=ada"], "is `tidegate serve` running? --server says where"),
+        (&unreachable, &["user=ada"], "is `tidegate serve` running? --server says where"),
         (&page, &["user=ada"], "not a Tidegate server"),
         (&missing, &["user=ada"], "it answered 404"),
         (&elsewhere, &["user=ada"], "it answered 302"),
@@ -225,6 +226,6 @@ fn without_a_decision_the_status_is_2_and_the_reason_is_told() {
         assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{arguments:?}: {run:?}");
         assert!(run.stderr.contains(says), "{arguments:?}: {run:?}");
     }
-    let run = check(&nobody, ["user=ada"]);
-    assert!(run.stderr.contains(&nobody), "it names the address: {run:?}");
+    let run = check(&unreachable, ["user=ada"]);
+    assert!(run.stderr.contains(&unreachable), "it names the address: {run:?}");
 }

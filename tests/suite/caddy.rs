@@ -7,7 +7,7 @@ use tidegate_testkit::{port::ReservedPort, process, proxy::ProxyProcess};
 
 use crate::support::proxy::{self, Proxy, recipe, serve_by, serve_hello};
 
-/// Caddy with the recipe.
+/// Starts Caddy with the configuration of the document.
 fn before(checks: &str) -> Proxy {
     let folder = TempDir::new().expect("a folder");
     let port = ReservedPort::new();
@@ -31,18 +31,18 @@ fn before(checks: &str) -> Proxy {
 }
 
 #[test]
-fn the_recipe_denies_and_lets_pass_while_nobody_decides() {
-    proxy::denies_and_lets_pass_while_nobody_decides(before, "\"limit_id\":\"default/tier:free/day\"");
+fn the_recipe_denies_and_lets_requests_pass_while_the_server_is_down() {
+    proxy::denies_and_lets_requests_pass_while_the_server_is_down(before, "\"limit_id\":\"default/tier:free/day\"");
 }
 
 #[test]
-fn path_and_method_reach_the_rules_and_the_service_may_say_403_itself() {
-    proxy::tells_path_and_method(before);
+fn path_and_method_reach_the_rules_and_a_403_of_the_service_passes() {
+    proxy::sends_path_and_method(before);
 }
 
-/// Caddy would send the names of its variables instead.
+/// Caddy would send the names of its variables if its configuration did not test that the headers are numbers.
 #[test]
-fn where_there_are_no_numbers_nobody_is_told_any() {
+fn without_limits_responses_have_no_rate_limit_headers() {
     let folder = TempDir::new().expect("a folder");
     let mut served = serve_by(folder.path(), "[domains.default]\n");
     let caddy = before(&served.checks);
@@ -59,7 +59,7 @@ mod long {
 
     #[test]
     #[ignore = "long: bounds the time of an answer, which a busy machine does not keep"]
-    fn the_recipe_lets_pass_within_two_seconds_while_the_server_hangs() {
-        proxy::lets_pass_within_two_seconds_while_the_server_hangs(before);
+    fn the_recipe_lets_requests_pass_within_two_seconds_while_the_server_hangs() {
+        proxy::lets_requests_pass_within_two_seconds_while_the_server_hangs(before);
     }
 }

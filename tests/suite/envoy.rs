@@ -20,7 +20,7 @@ use tidegate_testkit::{
 };
 
 use crate::support::{
-    proxy::{Answer, Proxy, recipe, serve_hello, signal, tries},
+    proxy::{Proxy, ProxyResponse, recipe, serve_hello, signal, tries},
     server::Served,
     session::Session,
 };
@@ -29,7 +29,7 @@ use crate::support::{
 const TIMEOUT: &str = "timeout: 0.02s";
 const DOCUMENT: &str = "docs/envoy.md";
 
-/// A server by a policy, which answers gRPC at `grpc`; a second one in the same folder goes on where it was.
+/// Starts a server with a policy, whose gRPC API is at `grpc`; a second server in the same folder continues with its data.
 fn serve(folder: &Path, policy: &str, grpc: SocketAddr) -> Served {
     let file = folder.join("policy.toml");
     fs::write(&file, policy).expect("it is ours");
@@ -37,7 +37,7 @@ fn serve(folder: &Path, policy: &str, grpc: SocketAddr) -> Served {
     Served::run(&serve, &folder.join("data"), &["--policy", file.to_str().expect("text")])
 }
 
-/// Envoy with the recipe, of which `edit` may change something.
+/// Starts Envoy with the configuration of the document, after `edit` changed it.
 fn before(grpc: SocketAddr, edit: impl FnOnce(String) -> String) -> Proxy {
     let folder = TempDir::new().expect("a folder");
     let own = ReservedPort::new();
@@ -56,23 +56,23 @@ fn before(grpc: SocketAddr, edit: impl FnOnce(String) -> String) -> Proxy {
     Proxy(ProxyProcess::start(envoy(&file), own, folder))
 }
 
-fn is_decided(answer: &Answer) -> bool {
+fn is_decided(answer: &ProxyResponse) -> bool {
     answer.header("x-ratelimit-limit").is_some()
 }
 
-fn number(answer: &Answer, name: &str) -> u64 {
+fn number(answer: &ProxyResponse, name: &str) -> u64 {
     answer.header(name).expect(name).parse().expect("a number")
 }
 
-/// Asks until an answer was decided: Envoy may not have waited for others.
-fn decided(envoy: &Proxy, head: &str) -> Answer {
+/// Sends requests until a response has a decision: Envoy may have given up waiting for the others.
+fn decided(envoy: &Proxy, head: &str) -> ProxyResponse {
     let head = format!("{head} HTTP/1.1\r\nContent-Length: 0\r\n");
     let found = tries().map(|()| envoy.ask(&head)).find(|answer| is_decided(answer) || answer.is_denied());
     found.expect("some are")
 }
 
 #[test]
-fn envoy_denies_after_the_limit_tells_its_headers_and_takes_a_publish_while_traffic_flows() {
+fn envoy_denies_after_the_limit_sends_its_headers_and_takes_a_publish_during_traffic() {
     let folder = TempDir::new().expect("a folder");
     let port = ReservedPort::new();
     let grpc = port.address();
@@ -86,13 +86,13 @@ fn envoy_denies_after_the_limit_tells_its_headers_and_takes_a_publish_while_traf
     assert!((1..=86_400).contains(&number(&allowed, "x-ratelimit-reset")));
     assert!(allowed.0.ends_with("hello") && allowed.header("retry-after").is_none());
 
-    let denied = envoy.until("a denial", Answer::is_denied);
+    let denied = envoy.until("a denial", ProxyResponse::is_denied);
     assert_eq!((denied.header("x-ratelimit-limit"), denied.header("x-ratelimit-remaining")), (Some(limit), Some("0")));
     assert_eq!(denied.header("x-envoy-ratelimited"), Some("true"));
     // Up to a tenth more than the rest of the day.
     assert!((1..=95_040).contains(&number(&denied, "retry-after")));
     assert!(!denied.0.ends_with("hello"));
-    envoy.assert_that_no_lie_helps("GET /", &["X-Forwarded-For: 192.0.2.7", "Forwarded: for=192.0.2.7"]);
+    envoy.assert_that_headers_do_not_help("GET /", &["X-Forwarded-For: 192.0.2.7", "Forwarded: for=192.0.2.7"]);
 
     let is_over = AtomicBool::new(false);
     let (begun, has_begun) = mpsc::channel();
@@ -115,7 +115,7 @@ fn envoy_denies_after_the_limit_tells_its_headers_and_takes_a_publish_while_traf
         let etag = ana.get(&served, "/tiers/free")["etag"].as_str().expect("a tag").to_owned();
         let version = ana.get(&served, "/policy")["version"].as_u64().expect("a version");
         assert_eq!(ana.publish(&served.admin, version, &etag, 100_000), Some(version + 1));
-        let is_raised = |answer: &Answer| {
+        let is_raised = |answer: &ProxyResponse| {
             answer.header("x-ratelimit-limit") == Some("100000, 100000;w=60;name=\"default/tier:free/minute\"")
         };
         envoy.until("the limit that was published", is_raised);
@@ -131,21 +131,21 @@ fn envoy_denies_after_the_limit_tells_its_headers_and_takes_a_publish_while_traf
 }
 
 #[test]
-fn envoy_lets_pass_while_nobody_decides_and_enforces_again() {
+fn envoy_lets_requests_pass_while_the_server_is_down_and_enforces_again() {
     let folder = TempDir::new().expect("a folder");
     let port = ReservedPort::new();
     let grpc = port.address();
     let policy = recipe(DOCUMENT, "toml", &[]);
     let mut served = serve(folder.path(), &policy, grpc);
     let envoy = before(grpc, |recipe| recipe);
-    envoy.until("a denial", Answer::is_denied);
+    envoy.until("a denial", ProxyResponse::is_denied);
 
     // It hangs: Envoy does not wait for it.
     signal(&served, "-STOP");
     let passed = envoy.until("it passes, once the last thread has stopped", |answer| answer.status() == "200");
     assert!(passed.0.ends_with("hello") && !is_decided(&passed));
     signal(&served, "-CONT");
-    envoy.until("a denial, once it goes on", Answer::is_denied);
+    envoy.until("a denial, once it goes on", ProxyResponse::is_denied);
 
     served.kill();
     for _ in 0..5 {
@@ -155,7 +155,7 @@ fn envoy_lets_pass_while_nobody_decides_and_enforces_again() {
     let _served = serve(folder.path(), &policy, grpc);
     // It begins anew, and Envoy may wait a while before it connects again.
     wait_until("it enforces again", || is_decided(&envoy.get("/")));
-    envoy.until("a denial, once it is back", Answer::is_denied);
+    envoy.until("a denial, once it is back", ProxyResponse::is_denied);
 }
 
 #[test]
@@ -185,7 +185,8 @@ fn a_rule_for_everyone_denies_its_path_and_charges_nothing_else() {
     assert!(after < before && before - after <= 5, "ten denials charged nothing: {before}, {after}");
 }
 
-/// Everybody gets three a day, `/search` three for all, and all together many in ten seconds.
+/// A policy that gives each client three requests a day, `/search` three for all clients, and all clients together many in ten
+/// seconds.
 const FEW: &str = r#"
     [domains.default]
     defaults = { user = "few" }
@@ -209,7 +210,7 @@ const FEW: &str = r#"
 "#;
 
 #[test]
-fn nothing_that_end_users_write_switches_a_limit_off() {
+fn no_header_of_an_end_user_disables_a_limit() {
     let folder = TempDir::new().expect("a folder");
     let port = ReservedPort::new();
     let grpc = port.address();
@@ -238,7 +239,7 @@ fn nothing_that_end_users_write_switches_a_limit_off() {
 }
 
 #[test]
-fn envoy_passes_our_headers_on_and_denies_where_it_is_told_to() {
+fn envoy_forwards_our_headers_and_denies_without_the_server_if_configured() {
     let folder = TempDir::new().expect("a folder");
     let port = ReservedPort::new();
     let grpc = port.address();

@@ -1,4 +1,4 @@
-//! gRPC of the real binary: checks, and rules and resets by way of the admin server, also from a node.
+//! Tests of the gRPC API: checks, and rules and resets that the server or a node forwards to the admin server.
 
 use std::{fs, future::poll_fn, time::Duration};
 
@@ -12,7 +12,7 @@ use tidegate_service::grpc::proto::tidegate::v1::{
 use tidegate_testkit::{PATIENCE, hostile};
 use tokio::time::{sleep, timeout};
 use tonic::{
-    Code, Request,
+    Code, Request, Response, Status,
     body::Body,
     codegen::{Service, http},
     transport::{Channel, Endpoint},
@@ -30,7 +30,7 @@ async fn channel(served: &Served) -> Channel {
     Endpoint::from_shared(url).expect("an address").connect().await.expect("it listens")
 }
 
-/// The secret of a new token of this role.
+/// Creates a token of this role, and returns its secret.
 fn token(served: &Served, ana: &Session, role: &str) -> String {
     let (status, made) = ana.send(served, "POST", "/tokens", &json!({ "name": role, "role": role }));
     assert_eq!(status, 201, "{made}");
@@ -73,56 +73,96 @@ fn post_of(user: &str) -> RateLimitRequest {
     }
 }
 
-#[tokio::test]
-async fn rules_of_one_limit_are_managed_and_in_force() {
-    let folder = TempDir::new().expect("a folder");
-    let served = Served::start(&folder.path().join("data"));
-    let ana = Session::of_first_administrator(&served);
-    let [viewer, editor] = ["viewer", "editor"].map(|role| token(&served, &ana, role));
-    let mut config = RateLimiterConfigClient::new(channel(&served).await);
-    let mut limiter = RateLimiterClient::new(channel(&served).await);
+/// A server with clients of its gRPC API, and the tokens of a viewer and an editor.
+struct RuleServer {
+    served: Served,
+    ana: Session,
+    viewer: String,
+    editor: String,
+    config: RateLimiterConfigClient<Channel>,
+    limiter: RateLimiterClient<Channel>,
+    _folder: TempDir,
+}
 
-    let refusal = config.create_rate_limit(by(&viewer, create(posts(3, "fixed_window")))).await.expect_err("a viewer");
+impl RuleServer {
+    async fn start() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let served = Served::start(&folder.path().join("data"));
+        let ana = Session::of_first_administrator(&served);
+        let [viewer, editor] = ["viewer", "editor"].map(|role| token(&served, &ana, role));
+        let config = RateLimiterConfigClient::new(channel(&served).await);
+        let limiter = RateLimiterClient::new(channel(&served).await);
+        Self { served, ana, viewer, editor, config, limiter, _folder: folder }
+    }
+
+    async fn create(&mut self, rule: RateLimit) -> Result<RateLimit, Status> {
+        self.config.create_rate_limit(by(&self.editor, create(rule))).await.map(Response::into_inner)
+    }
+
+    async fn update(&mut self, rule: RateLimit) -> Result<RateLimit, Status> {
+        self.config.update_rate_limit(by(&self.editor, update(rule))).await.map(Response::into_inner)
+    }
+
+    async fn delete(&mut self, id: &str) -> Result<(), Status> {
+        let request = by(&self.editor, DeleteRateLimitRequest { id: id.to_owned() });
+        self.config.delete_rate_limit(request).await.map(drop)
+    }
+
+    /// Checks a post of ada. Returns whether it is allowed, and how many are left.
+    async fn check(&mut self) -> (bool, i32) {
+        let decision = self.limiter.check_rate_limit(post_of("ada")).await.expect("a decision").into_inner();
+        (decision.allowed, decision.remaining_tokens)
+    }
+}
+
+#[tokio::test]
+async fn an_editor_creates_a_rule_once_and_it_is_in_force() {
+    let mut server = RuleServer::start().await;
+    let request = by(&server.viewer, create(posts(3, "fixed_window")));
+    let refusal = server.config.create_rate_limit(request).await.expect_err("a viewer");
     assert_eq!(refusal.code(), Code::PermissionDenied, "{refusal:?}");
-    let refusal = config.list_rate_limits(by("nobody", ListRateLimitsRequest {})).await.expect_err("nobody");
+    let request = by("unknown", ListRateLimitsRequest {});
+    let refusal = server.config.list_rate_limits(request).await.expect_err("the token is unknown");
     assert_eq!(refusal.code(), Code::Unauthenticated, "{refusal:?}");
 
-    let made = config.create_rate_limit(by(&editor, create(posts(3, "fixed_window")))).await.expect("it is made");
-    let made = made.into_inner();
+    let made = server.create(posts(3, "fixed_window")).await.expect("it is created");
     assert_eq!(made, RateLimit { id: "user-api-v1-posts".to_owned(), ..posts(3, "fixed_window") });
     for left in [2, 1, 0] {
-        let told = limiter.check_rate_limit(post_of("ada")).await.expect("an answer").into_inner();
-        assert_eq!((told.allowed, told.remaining_tokens), (true, left), "{told:?}");
+        assert_eq!(server.check().await, (true, left));
     }
-    assert!(!limiter.check_rate_limit(post_of("ada")).await.expect("an answer").into_inner().allowed);
+    assert!(!server.check().await.0);
 
-    for id in ["", "other"] {
-        let again = RateLimit { id: id.to_owned(), ..posts(9, "token_bucket") };
-        let refusal = config.create_rate_limit(by(&editor, create(again))).await.expect_err("it is taken");
+    let taken = ["", "other"].map(|id| RateLimit { id: id.to_owned(), ..posts(9, "token_bucket") });
+    let same_id = RateLimit { id: made.id, endpoint: "*".to_owned(), ..posts(9, "token_bucket") };
+    for rule in taken.into_iter().chain([same_id]) {
+        let refusal = server.create(rule).await.expect_err("the endpoint or the id is taken");
         assert_eq!(refusal.code(), Code::AlreadyExists, "{refusal:?}");
     }
-    let same = RateLimit { id: made.id.clone(), endpoint: "*".to_owned(), ..posts(9, "token_bucket") };
-    let refusal = config.create_rate_limit(by(&editor, create(same.clone()))).await.expect_err("the id is taken");
-    assert_eq!(refusal.code(), Code::AlreadyExists, "{refusal:?}");
+}
 
-    // What was used stays used: two more are left of five.
-    let more = RateLimit { limit: 5, ..made.clone() };
-    assert_eq!(
-        config.update_rate_limit(by(&editor, update(more.clone()))).await.expect("it is changed").into_inner(),
-        more
-    );
-    let told = limiter.check_rate_limit(post_of("ada")).await.expect("an answer").into_inner();
-    assert_eq!((told.allowed, told.remaining_tokens), (true, 1), "{told:?}");
+#[tokio::test]
+async fn an_update_keeps_the_count_and_the_note_and_is_validated() {
+    let mut server = RuleServer::start().await;
+    let made = server.create(posts(3, "fixed_window")).await.expect("it is created");
+    for _ in 0..3 {
+        assert!(server.check().await.0);
+    }
+    // The used tokens stay used: two more are left of five.
+    let more = RateLimit { limit: 5, ..made };
+    assert_eq!(server.update(more.clone()).await.expect("it is updated"), more);
+    assert_eq!(server.check().await, (true, 1));
 
     // A note is for those who read the policy, and stays.
     let path = format!("/rules/{}", more.id);
-    assert_eq!(ana.send_if(&served, "PATCH", &path, &json!({ "note": "asked for by sales" }), "*").0, 201);
-    let log = RateLimit { algorithm: "sliding_window".to_owned(), ..more.clone() };
-    let log = config.update_rate_limit(by(&editor, update(log))).await.expect("it is changed").into_inner();
+    let note = json!({ "note": "asked for by sales" });
+    assert_eq!(server.ana.send_if(&server.served, "PATCH", &path, &note, "*").0, 201);
+    let log = RateLimit { algorithm: "sliding_window".to_owned(), ..more };
+    let log = server.update(log).await.expect("it is updated");
     assert_eq!(log.algorithm, "sliding_window_log");
-    assert_eq!(ana.send(&served, "GET", &path, &json!(null)).1["value"]["note"], "asked for by sales");
+    let (_, stored) = server.ana.send(&server.served, "GET", &path, &json!(null));
+    assert_eq!(stored["value"]["note"], "asked for by sales");
     let large = RateLimit { limit: 1_000_000, ..log.clone() };
-    let refusal = config.update_rate_limit(by(&editor, update(large))).await.expect_err("too large");
+    let refusal = server.update(large).await.expect_err("too large");
     assert_eq!(refusal.code(), Code::InvalidArgument);
     assert!(refusal.message().contains("limit") && refusal.message().contains("sliding_window_counter"), "{refusal:?}");
     for (wrong, field) in [
@@ -131,35 +171,39 @@ async fn rules_of_one_limit_are_managed_and_in_force() {
         (RateLimit { endpoint: String::new(), ..log.clone() }, "endpoint"),
         (RateLimit { identifier_type: "User".to_owned(), ..log.clone() }, "per"),
     ] {
-        let refusal = config.update_rate_limit(by(&editor, update(wrong))).await.expect_err(field);
+        let refusal = server.update(wrong).await.expect_err(field);
         assert_eq!(refusal.code(), Code::InvalidArgument, "{refusal:?}");
         assert!(refusal.message().contains(field), "{refusal:?}");
     }
+}
 
-    // A rule that says more is not told, and not changed.
+#[tokio::test]
+async fn rules_are_listed_and_deleted_unless_the_message_cannot_express_them() {
+    let mut server = RuleServer::start().await;
+    let made = server.create(posts(3, "fixed_window")).await.expect("it is created");
+    // The message has no field for the method of this rule.
     let rich = json!({
         "id": "rich", "endpoint": "/rich", "method": "GET", "per": "user",
         "limits": [{ "id": "minute", "algorithm": "token_bucket", "limit": 5, "period": "1m" }],
     });
-    assert_eq!(ana.send(&served, "POST", "/rules", &rich).0, 201);
+    assert_eq!(server.ana.send(&server.served, "POST", "/rules", &rich).0, 201);
     let of_rich = RateLimit { id: "rich".to_owned(), endpoint: "/rich".to_owned(), ..posts(1, "token_bucket") };
-    let refusal = config.update_rate_limit(by(&editor, update(of_rich))).await.expect_err("it says more");
+    let refusal = server.update(of_rich).await.expect_err("it has a method");
     assert_eq!(refusal.code(), Code::FailedPrecondition, "{refusal:?}");
-    let delete = |id: &str| by(&editor, DeleteRateLimitRequest { id: id.to_owned() });
-    let refusal = config.delete_rate_limit(delete("rich")).await.expect_err("it says more");
+    let refusal = server.delete("rich").await.expect_err("it has a method");
     assert_eq!(refusal.code(), Code::FailedPrecondition, "{refusal:?}");
-    let listed = config.list_rate_limits(by(&viewer, ListRateLimitsRequest {})).await.expect("a list").into_inner();
-    assert!(listed.rate_limits.contains(&log), "{listed:?}");
+    let request = by(&server.viewer, ListRateLimitsRequest {});
+    let listed = server.config.list_rate_limits(request).await.expect("a list").into_inner();
+    assert!(listed.rate_limits.contains(&made), "{listed:?}");
     assert!(listed.rate_limits.iter().all(|rule| rule.id != "rich"), "{listed:?}");
 
-    config.delete_rate_limit(delete(&log.id)).await.expect("it is there");
-    assert_eq!(config.delete_rate_limit(delete(&log.id)).await.expect_err("it is gone").code(), Code::NotFound);
-    let refusal = config.update_rate_limit(by(&editor, update(log))).await.expect_err("it is gone");
-    assert_eq!(refusal.code(), Code::NotFound);
+    server.delete(&made.id).await.expect("it is there");
+    assert_eq!(server.delete(&made.id).await.expect_err("it is gone").code(), Code::NotFound);
+    assert_eq!(server.update(made).await.expect_err("it is gone").code(), Code::NotFound);
 }
 
 #[tokio::test]
-async fn a_reset_says_that_no_node_reached_the_store() {
+async fn a_reset_reports_that_no_node_reached_the_store() {
     let folder = TempDir::new().expect("a folder");
     // No store listens there.
     let served = Served::start_with(folder.path(), &["--redis", "redis://127.0.0.1:9"]);
@@ -182,7 +226,7 @@ async fn a_reset_says_that_no_node_reached_the_store() {
 }
 
 #[tokio::test]
-async fn a_node_asks_its_admin_server_and_says_when_that_is_away() {
+async fn a_node_forwards_to_its_admin_server_and_reports_when_that_is_down() {
     let folder = TempDir::new().expect("a folder");
     let mut admin = Served::admin_alone("127.0.0.1:0", &folder.path().join("admin"), &[]);
     let ana = Session::of_first_administrator(&admin);
@@ -218,16 +262,19 @@ async fn a_node_asks_its_admin_server_and_says_when_that_is_away() {
 
     admin.kill();
     for refusal in [
-        config.list_rate_limits(by(&editor, ListRateLimitsRequest {})).await.expect_err("nobody is there"),
-        config.create_rate_limit(by(&editor, create(posts(2, "fixed_window")))).await.expect_err("nobody is there"),
-        health.reset_rate_limit(by(&operator, reset())).await.expect_err("nobody is there"),
+        config.list_rate_limits(by(&editor, ListRateLimitsRequest {})).await.expect_err("the admin server is down"),
+        config
+            .create_rate_limit(by(&editor, create(posts(2, "fixed_window"))))
+            .await
+            .expect_err("the admin server is down"),
+        health.reset_rate_limit(by(&operator, reset())).await.expect_err("the admin server is down"),
     ] {
         assert_eq!(refusal.code(), Code::Unavailable, "{refusal:?}");
     }
     assert!(limiter.check_rate_limit(post_of("bob")).await.is_ok(), "it goes on deciding");
 }
 
-/// Other answers that are long are those of `GetMetrics`, and of batches.
+/// Other long responses are those of `GetMetrics` and of batches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn lists_of_rules_that_are_not_read_leave_others_their_quota() {
     /// A list of them has 100 kB, so 84 lists fill the share of a peer.

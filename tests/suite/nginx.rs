@@ -10,7 +10,7 @@ use crate::support::{
     proxy::{self, Proxy, recipe, serve_hello},
 };
 
-/// nginx with the recipe.
+/// Starts nginx with the configuration of the document.
 fn before(checks: &str) -> Proxy {
     let folder = TempDir::new().expect("a folder");
     let port = ReservedPort::new();
@@ -36,17 +36,17 @@ fn before(checks: &str) -> Proxy {
 }
 
 #[test]
-fn the_recipe_denies_and_lets_pass_while_nobody_decides() {
-    proxy::denies_and_lets_pass_while_nobody_decides(before, "Too many requests.\n");
+fn the_recipe_denies_and_lets_requests_pass_while_the_server_is_down() {
+    proxy::denies_and_lets_requests_pass_while_the_server_is_down(before, "Too many requests.\n");
 }
 
 #[test]
-fn path_and_method_reach_the_rules_and_the_service_may_say_403_itself() {
-    proxy::tells_path_and_method(before);
+fn path_and_method_reach_the_rules_and_a_403_of_the_service_passes() {
+    proxy::sends_path_and_method(before);
 }
 
 #[test]
-fn settings_for_proxies_that_are_wrong_stop_the_start() {
+fn invalid_settings_for_proxies_are_startup_errors() {
     for (arguments, says) in [
         (["--identity", "ip"], "KIND=SOURCE"),
         (["--identity", "IP=address"], "not a kind"),
@@ -72,7 +72,7 @@ mod long {
 
     #[test]
     #[ignore = "long: bounds the time of an answer, which a busy machine does not keep"]
-    fn the_recipe_lets_pass_within_two_seconds_while_the_server_hangs() {
-        proxy::lets_pass_within_two_seconds_while_the_server_hangs(before);
+    fn the_recipe_lets_requests_pass_within_two_seconds_while_the_server_hangs() {
+        proxy::lets_requests_pass_within_two_seconds_while_the_server_hangs(before);
     }
 }

@@ -26,12 +26,12 @@ limits = [{ id = "minute", algorithm = "token_bucket", limit = 100, period = "1m
 "#;
 
 /// A server with an administrator, and a folder for files.
-struct Place {
+struct PolicyServer {
     served: Served,
     folder: TempDir,
 }
 
-impl Place {
+impl PolicyServer {
     fn new() -> Self {
         let folder = TempDir::new().expect("a folder");
         let served = Served::start(&folder.path().join("data"));
@@ -114,111 +114,111 @@ fn files_are_compared_in_any_format() {
 }
 
 #[test]
-fn a_policy_kept_in_a_file_is_compared_published_and_comes_back() {
-    let place = Place::new();
-    let policy = place.file("policy.toml", POLICY);
-    let run = place.policy(&["diff", &policy, "--live"]);
+fn a_policy_file_is_compared_published_and_exported() {
+    let server = PolicyServer::new();
+    let policy = server.file("policy.toml", POLICY);
+    let run = server.policy(&["diff", &policy, "--live"]);
     assert_eq!((run.status, run.stderr.as_str()), (Some(1), ""), "{run:?}");
     assert!(run.stdout.contains("- default/tier:pro {\"id\":\"pro\""), "{run:?}");
     // First the dry run, then it; what is told is the same.
-    let dry = place.policy(&["publish", &policy, "--message", "mine", "--dry-run"]);
+    let dry = server.policy(&["publish", &policy, "--message", "mine", "--dry-run"]);
     assert_eq!((dry.status, dry.stderr.as_str()), (Some(0), ""));
     assert!(dry.stdout.ends_with("nothing was published: a dry run on version 1\n"), "{dry:?}");
-    let published = place.policy(&["publish", &policy, "--message", "mine, \"quoted\" & 100 %"]);
+    let published = server.policy(&["publish", &policy, "--message", "mine, \"quoted\" & 100 %"]);
     let expected = dry.stdout.replace("nothing was published: a dry run on version 1\n", "published as version 2\n");
     assert_eq!(of(&published), (Some(0), expected.as_str(), ""));
     assert!(expected.starts_with(&run.stdout), "{expected}");
-    let again = place.policy(&["publish", &policy, "--message", "mine"]);
+    let again = server.policy(&["publish", &policy, "--message", "mine"]);
     assert_eq!(of(&again), (Some(0), "nothing to publish: version 2 is like this already\n", ""));
-    assert_eq!(of(&place.policy(&["diff", &policy, "--live"])), (Some(0), "", ""));
+    assert_eq!(of(&server.policy(&["diff", &policy, "--live"])), (Some(0), "", ""));
     // Out again.
     for format in ["toml", "yaml", "json"] {
-        let out = place.folder.path().join(format!("out.{format}")).display().to_string();
-        assert_eq!(of(&place.policy(&["export", "--out", &out])), (Some(0), "", ""));
+        let out = server.folder.path().join(format!("out.{format}")).display().to_string();
+        assert_eq!(of(&server.policy(&["export", "--out", &out])), (Some(0), "", ""));
         assert_eq!(of(&tidegate(["policy", "diff", &out, &policy])), (Some(0), "", ""));
     }
-    assert_eq!(place.read("out.toml"), POLICY, "what was written by hand as we write it");
+    assert_eq!(server.read("out.toml"), POLICY, "what was written by hand as we write it");
 }
 
 #[test]
-fn a_policy_goes_to_named_nodes_first_then_to_all_or_back() {
-    let place = Place::new();
-    let policy = place.file("policy.toml", POLICY);
-    let stage = |nodes: &str| place.policy(&["publish", &policy, "--message", "staged", "--nodes", nodes]);
-    let refused = stage("nobody");
-    assert!(refused.status == Some(2) && refused.stderr.contains("no node is called `nobody`"), "{refused:?}");
-    let none = place.policy(&["rollout"]);
+fn a_policy_goes_to_named_nodes_first_and_then_to_all_or_back() {
+    let server = PolicyServer::new();
+    let policy = server.file("policy.toml", POLICY);
+    let stage = |nodes: &str| server.policy(&["publish", &policy, "--message", "staged", "--nodes", nodes]);
+    let refused = stage("absent");
+    assert!(refused.status == Some(2) && refused.stderr.contains("no node is called `absent`"), "{refused:?}");
+    let none = server.policy(&["rollout"]);
     assert!(none.status == Some(2) && none.stderr.contains("No rollout is open"), "{none:?}");
     // The server decides too, as a node that is called as its machine.
     let here = rustix::system::uname().nodename().to_str().expect("UTF-8").to_owned();
     let staged = stage(&here);
     assert!(staged.status == Some(0) && staged.stdout.ends_with("published as version 2\n"), "{staged:?}");
     let shown = format!("version 2 is for {here}; all other nodes keep version 1\n{here} has version 2\n");
-    assert_eq!(of(&place.policy(&["rollout"])), (Some(0), shown.as_str(), ""));
-    let other = place.file("other.toml", &POLICY.replace("100", "200"));
-    let second = place.policy(&["publish", &other, "--message", "another"]);
+    assert_eq!(of(&server.policy(&["rollout"])), (Some(0), shown.as_str(), ""));
+    let other = server.file("other.toml", &POLICY.replace("100", "200"));
+    let second = server.policy(&["publish", &other, "--message", "another"]);
     assert!(second.status == Some(2) && second.stderr.contains("alone since"), "{second:?}");
     // An override is for every node.
     let client = "[[domains.default.clients]]\nkind = \"user\"\nvalue = \"eve\"\noverride = { blocked = true }\n";
-    let blocked = place.file("blocked.toml", &format!("{POLICY}\n{client}"));
-    let blocked = place.policy(&["publish", &blocked, "--message", "block eve"]);
+    let blocked = server.file("blocked.toml", &format!("{POLICY}\n{client}"));
+    let blocked = server.policy(&["publish", &blocked, "--message", "block eve"]);
     let told = "published as version 4, and as version 3 for all other nodes\n";
     assert!(blocked.status == Some(0) && blocked.stdout.ends_with(told), "{blocked:?}");
     let shown = format!("version 4 is for {here}; all other nodes keep version 3\n{here} has version 4\n");
-    assert_eq!(of(&place.policy(&["rollout"])), (Some(0), shown.as_str(), ""));
-    assert_eq!(of(&place.policy(&["rollout", "back"])), (Some(0), "version 5 goes to all nodes\n", ""));
+    assert_eq!(of(&server.policy(&["rollout"])), (Some(0), shown.as_str(), ""));
+    assert_eq!(of(&server.policy(&["rollout", "back"])), (Some(0), "version 5 goes to all nodes\n", ""));
     assert_eq!(stage(&here).status, Some(0));
-    assert_eq!(of(&place.policy(&["rollout", "all"])), (Some(0), "version 6 goes to all nodes\n", ""));
+    assert_eq!(of(&server.policy(&["rollout", "all"])), (Some(0), "version 6 goes to all nodes\n", ""));
 }
 
 #[test]
-fn an_older_version_comes_back_from_a_file() {
-    let place = Place::new();
-    let policy = place.file("policy.toml", POLICY);
-    assert_eq!(place.policy(&["publish", &policy, "--message", "mine"]).status, Some(0));
-    let first = place.folder.path().join("first.yaml").display().to_string();
-    let printed = place.policy(&["export", "--version", "1", "--to", "yaml"]);
-    assert_eq!(place.policy(&["export", "--version", "1", "--out", &first]).status, Some(0));
-    assert_eq!(printed.stdout, place.read("first.yaml"));
-    let back = place.policy(&["publish", &first, "--message", "back", "--base-version", "2", "--output", "json"]);
+fn an_older_version_is_published_again_from_a_file() {
+    let server = PolicyServer::new();
+    let policy = server.file("policy.toml", POLICY);
+    assert_eq!(server.policy(&["publish", &policy, "--message", "mine"]).status, Some(0));
+    let first = server.folder.path().join("first.yaml").display().to_string();
+    let printed = server.policy(&["export", "--version", "1", "--to", "yaml"]);
+    assert_eq!(server.policy(&["export", "--version", "1", "--out", &first]).status, Some(0));
+    assert_eq!(printed.stdout, server.read("first.yaml"));
+    let back = server.policy(&["publish", &first, "--message", "back", "--base-version", "2", "--output", "json"]);
     let json: Value = serde_json::from_str(&back.stdout).expect("JSON");
     assert_eq!((back.status, &json["version"], &json["is_new"]), (Some(0), &json!(3), &json!(true)), "{back:?}");
-    assert_eq!(of(&place.policy(&["diff", "--from", "1", "--to", "3"])), (Some(0), "", ""));
-    let newest = place.policy(&["diff", "--from", "2"]);
+    assert_eq!(of(&server.policy(&["diff", "--from", "1", "--to", "3"])), (Some(0), "", ""));
+    let newest = server.policy(&["diff", "--from", "2"]);
     assert_eq!(
         (newest.status, newest.stdout.lines().count()),
         (Some(1), json["differences"].as_array().map_or(0, Vec::len))
     );
-    assert_eq!(place.policy(&["diff", "--to", "3"]).stdout, newest.stdout);
-    assert_eq!(place.policy(&["diff", &policy, "--from", "2"]).status, Some(0));
+    assert_eq!(server.policy(&["diff", "--to", "3"]).stdout, newest.stdout);
+    assert_eq!(server.policy(&["diff", &policy, "--from", "2"]).status, Some(0));
 }
 
 #[test]
-fn somebody_elses_publish_is_told_and_not_overwritten() {
-    let place = Place::new();
-    let policy = place.file("policy.toml", POLICY);
-    assert_eq!(place.policy(&["publish", &policy, "--message", "one"]).status, Some(0));
-    let other = place.file("other.toml", &POLICY.replace("100", "300"));
-    assert_eq!(place.policy(&["publish", &other, "--message", "two"]).status, Some(0));
-    let third = place.file("third.toml", &POLICY.replace("100", "400"));
-    let dry = place.policy(&["publish", &third, "--message", "three", "--base-version", "2", "--dry-run"]);
+fn a_publish_in_between_is_reported_and_not_overwritten() {
+    let server = PolicyServer::new();
+    let policy = server.file("policy.toml", POLICY);
+    assert_eq!(server.policy(&["publish", &policy, "--message", "one"]).status, Some(0));
+    let other = server.file("other.toml", &POLICY.replace("100", "300"));
+    assert_eq!(server.policy(&["publish", &other, "--message", "two"]).status, Some(0));
+    let third = server.file("third.toml", &POLICY.replace("100", "400"));
+    let dry = server.policy(&["publish", &third, "--message", "three", "--base-version", "2", "--dry-run"]);
     assert_eq!((dry.status, dry.stdout.as_str()), (Some(2), ""), "{dry:?}");
     assert!(
         dry.stderr.contains("it would not be published: version 3 is in force, not 2. Since 2:\n~ default"),
         "{dry:?}"
     );
-    let run = place.policy(&["publish", &third, "--message", "three", "--base-version", "2"]);
+    let run = server.policy(&["publish", &third, "--message", "three", "--base-version", "2"]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
     assert!(run.stderr.contains("version 3 is in force, not 2; ana published it at 20"), "{run:?}");
     assert!(run.stderr.ends_with("Since 2:\n~ default/tier:free/minute  limit: 100 -> 300\n"), "{run:?}");
-    assert_eq!(place.policy(&["diff", &other, "--live"]).status, Some(0), "nothing changed");
+    assert_eq!(server.policy(&["diff", &other, "--live"]).status, Some(0), "nothing changed");
 }
 
 #[test]
-fn what_goes_wrong_at_the_server_is_told() {
-    let place = Place::new();
-    let policy = place.file("policy.toml", POLICY);
-    let wrong = place.policy_as("ana", "wrong", &["diff", &policy, "--live"]);
+fn errors_of_the_server_are_printed() {
+    let server = PolicyServer::new();
+    let policy = server.file("policy.toml", POLICY);
+    let wrong = server.policy_as("ana", "wrong", &["diff", &policy, "--live"]);
     assert_eq!((wrong.status, wrong.stdout.as_str()), (Some(2), ""));
     assert!(wrong.stderr.contains("wrong name or password"), "{wrong:?}");
     for (arguments, says) in [
@@ -227,12 +227,12 @@ fn what_goes_wrong_at_the_server_is_told() {
         (&["export", "--version", "99"], "There is no version 99."),
         (&["diff", "--from", "1", "--to", "99"], "There is no version 99."),
     ] {
-        let run = place.policy(arguments);
+        let run = server.policy(arguments);
         assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
         assert!(run.stderr.contains(says), "{arguments:?}: {run:?}");
     }
     let asks = |arguments: &[&str]| run(command().args(["policy", "export", "--user", "ana"]).args(arguments));
-    let no_password = asks(&["--admin", &place.served.admin]);
+    let no_password = asks(&["--admin", &server.served.admin]);
     assert!(no_password.stderr.contains("TIDEGATE_PASSWORD"), "{no_password:?}");
     let secret = |arguments: &[&str]| {
         run(command()
@@ -241,16 +241,16 @@ fn what_goes_wrong_at_the_server_is_told() {
             .env("TIDEGATE_PASSWORD", PASSWORD)
             .env("TIDEGATE_USER", "ana"))
     };
-    let nobody = secret(&["--admin", "127.0.0.1:9"]);
+    let unreachable = secret(&["--admin", "127.0.0.1:9"]);
     assert!(
-        nobody.stderr.contains("http://127.0.0.1:9: cannot be reached") && nobody.stderr.contains("--admin"),
-        "{nobody:?}"
+        unreachable.stderr.contains("http://127.0.0.1:9: cannot be reached") && unreachable.stderr.contains("--admin"),
+        "{unreachable:?}"
     );
-    let door = secret(&["--admin", &place.served.checks]);
-    assert!(door.stderr.contains("not an admin server"), "{door:?}");
-    let tls = secret(&["--admin", &place.served.admin.replace("http:", "https:"), "--ca", "missing.pem"]);
+    let checks = secret(&["--admin", &server.served.checks]);
+    assert!(checks.stderr.contains("not an admin server"), "{checks:?}");
+    let tls = secret(&["--admin", &server.served.admin.replace("http:", "https:"), "--ca", "missing.pem"]);
     assert!(tls.stderr.contains("missing.pem"), "{tls:?}");
-    for refused in [no_password, nobody, door, tls] {
+    for refused in [no_password, unreachable, checks, tls] {
         assert_eq!((refused.status, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
     }
     let flag = secret(&["--password", PASSWORD]);
@@ -258,10 +258,10 @@ fn what_goes_wrong_at_the_server_is_told() {
 }
 
 #[test]
-fn a_script_comes_with_a_token() {
-    let place = Place::new();
+fn a_script_authenticates_with_a_token() {
+    let server = PolicyServer::new();
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-    let asks = |path: &str| agent.post(format!("{}/api/v1{path}", place.served.admin));
+    let asks = |path: &str| agent.post(format!("{}/api/v1{path}", server.served.admin));
     let signed_in = json!({ "name": "ana", "password": PASSWORD });
     let mut session = asks("/session").send_json(signed_in).expect("an answer");
     let cookie = session.headers()["set-cookie"].to_str().expect("text").to_owned();
@@ -278,13 +278,13 @@ fn a_script_comes_with_a_token() {
         run(command
             .args(["policy"])
             .args(arguments)
-            .args(["--admin", &place.served.admin])
+            .args(["--admin", &server.served.admin])
             .env("TIDEGATE_TOKEN", token))
     };
     let (editor, viewer) = (make("editor"), make("viewer"));
     let exported = with(&viewer, &["export"]);
     assert_eq!((exported.status, exported.stderr.as_str()), (Some(0), ""), "{exported:?}");
-    let policy = place.file("p.toml", POLICY);
+    let policy = server.file("p.toml", POLICY);
     let publish = ["publish", policy.as_str(), "--message", "by a script"];
     let refused = with(&viewer, &publish);
     assert!(refused.status == Some(2) && refused.stderr.contains("`editor`"), "{refused:?}");
@@ -292,15 +292,15 @@ fn a_script_comes_with_a_token() {
     assert_eq!((published.status, published.stderr.as_str()), (Some(0), ""), "{published:?}");
     let unknown = with("tg_x", &["export"]);
     assert!(unknown.status == Some(2) && unknown.stderr.contains("TIDEGATE_TOKEN"), "{unknown:?}");
-    let neither = run(command().args(["policy", "export", "--admin", &place.served.admin]));
+    let neither = run(command().args(["policy", "export", "--admin", &server.served.admin]));
     assert!(neither.status == Some(2) && neither.stderr.contains("TIDEGATE_TOKEN"), "{neither:?}");
 }
 
 #[test]
-fn a_script_that_signs_in_too_often_waits_its_turn() {
-    let place = Place::new();
+fn a_script_that_signs_in_too_often_waits() {
+    let server = PolicyServer::new();
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-    let path = format!("{}/api/v1/session", place.served.admin);
+    let path = format!("{}/api/v1/session", server.served.admin);
     let (tell, told) = mpsc::channel();
     // All at once: a try is counted before its password is looked at, which takes long.
     let tries: Vec<_> = (0..20)
@@ -314,18 +314,18 @@ fn a_script_that_signs_in_too_often_waits_its_turn() {
         .collect();
     drop(tell);
     assert!(told.iter().any(|status| status == 429), "tries are limited");
-    assert_eq!(of(&place.policy(&["export", "--out", "/dev/null"])), (Some(0), "", ""));
+    assert_eq!(of(&server.policy(&["export", "--out", "/dev/null"])), (Some(0), "", ""));
     for asked in tries {
         asked.join().expect("an answer");
     }
 }
 
-/// A way to the server that remembers what was sent on it.
+/// Starts a proxy before the server that records what clients send. Returns its address and the record.
 fn relay(server: &str) -> (String, Arc<Mutex<String>>) {
     relay_until(server, "\0")
 }
 
-/// The same, which ends where this would be sent.
+/// Starts such a proxy that closes the connection instead of sending `last`.
 fn relay_until(server: &str, last: &'static str) -> (String, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -345,7 +345,7 @@ fn relay_until(server: &str, last: &'static str) -> (String, Arc<Mutex<String>>)
                         let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
                         return;
                     }
-                    heard.lock().expect("nobody panics").push_str(&text);
+                    heard.lock().expect("no thread panics").push_str(&text);
                     to.write_all(&bytes[..count]).expect("it listens");
                 }
             });
@@ -355,18 +355,18 @@ fn relay_until(server: &str, last: &'static str) -> (String, Arc<Mutex<String>>)
 }
 
 #[test]
-fn a_session_ends_with_the_command_whatever_came_of_it() {
-    let place = Place::new();
+fn a_session_ends_with_the_command_after_success_and_failure() {
+    let server = PolicyServer::new();
     for (arguments, status) in [(&["export"][..], 0), (&["export", "--version", "99"], 2)] {
-        let (url, sent) = relay(&place.served.admin);
+        let (url, sent) = relay(&server.served.admin);
         let mut asking = command();
         asking.args(["policy"]).args(arguments).args(["--user", "ana", "--admin", &url]);
         assert_eq!(run(asking.env("TIDEGATE_PASSWORD", PASSWORD).env("TIDEGATE_TIMEOUT", "5m")).status, Some(status));
-        let sent = sent.lock().expect("nobody panics").clone();
+        let sent = sent.lock().expect("no thread panics").clone();
         assert!(sent.contains("DELETE /api/v1/session "), "{sent}");
         let cookie = sent.lines().find_map(|line| line.strip_prefix("cookie: ")).expect("it was signed in");
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-        let path = format!("{}/api/v1/session", place.served.admin);
+        let path = format!("{}/api/v1/session", server.served.admin);
         let after = agent.get(path).header("cookie", cookie).call().expect("an answer");
         assert_eq!(after.status(), 401, "the session has ended");
     }
@@ -382,24 +382,28 @@ descriptors:
 ";
 
 #[test]
-fn configurations_of_others_become_policies_with_a_report() {
-    let place = Place::new();
-    let envoy = place.file("envoy.yaml", ENVOY);
-    let out = place.folder.path().join("policy.toml").display().to_string();
+fn a_configuration_of_envoy_becomes_a_policy_with_a_report() {
+    let server = PolicyServer::new();
+    let envoy = server.file("envoy.yaml", ENVOY);
+    let out = server.folder.path().join("policy.toml").display().to_string();
     let run = tidegate(["policy", "import", &envoy, "--from", "envoy", "--out", &out]);
     assert_eq!((run.status, run.stdout.as_str(), run.stderr.lines().count()), (Some(0), "", 4), "{run:?}");
     assert!(!run.stderr.contains("changes decisions"), "{run:?}");
-    let text = place.read("policy.toml");
+    let text = server.read("policy.toml");
     assert!(text.starts_with("[domains.shop]\ndescriptor_paths = \"identity\"\n\n[[domains.shop.rules]]\nid = \"api_key-gold\"\nendpoint = \"*\"\nper = \"api_key\"\nwhere = { api_key = \"gold-*\" }\n"), "{text}");
     assert_eq!(tidegate(["policy", "check", &out]).status, Some(0));
-    // What it became is in force.
-    assert_eq!(place.policy(&["publish", &out, "--message", "from envoy"]).status, Some(0));
-    let asked = run_check(&place.served.checks, "gold-1");
+    // The imported policy is published and decides.
+    assert_eq!(server.policy(&["publish", &out, "--message", "from envoy"]).status, Some(0));
+    let asked = run_check(&server.served.checks, "gold-1");
     assert!(asked.stdout.contains("shop/rule:api_key-gold/minute  599 of 600 left"), "{asked:?}");
-    let asked = run_check(&place.served.checks, "iron");
+    let asked = run_check(&server.served.checks, "iron");
     assert!(asked.stdout.contains("shop/rule:api_key/minute  59 of 60 left"), "{asked:?}");
-    // With notes.
-    let envoy = place.file("mid.yaml", &ENVOY.replace("gold-*", "\"g*d\""));
+}
+
+#[test]
+fn notes_of_an_import_set_its_status_unless_they_are_accepted() {
+    let server = PolicyServer::new();
+    let envoy = server.file("mid.yaml", &ENVOY.replace("gold-*", "\"g*d\""));
     let run = tidegate(["policy", "import", &envoy, "--from", "envoy", "--to", "yaml"]);
     assert_eq!(run.status, Some(1), "{run:?}");
     assert!(
@@ -419,14 +423,19 @@ fn configurations_of_others_become_policies_with_a_report() {
         (run.status, &report["notes"][4]["line"], &report["notes"][4]["changes_decisions"]),
         (Some(0), &json!(3), &json!(true))
     );
-    let limits = place.file("limits.yaml", "- { namespace: shop, max_value: 5, seconds: 60, variables: [user] }\n");
+    let limits = server.file("limits.yaml", "- { namespace: shop, max_value: 5, seconds: 60, variables: [user] }\n");
     let run = tidegate(["policy", "import", &limits, "--from", "limitador", "--to", "json"]);
-    // Its windows begin elsewhere.
+    // The windows of limitador begin at other times.
     assert_eq!((run.status, run.stderr.lines().count()), (Some(1), 3), "{run:?}");
     let run = tidegate(["policy", "import", &limits, "--from", "limitador", "--accept"]);
     assert_eq!(run.status, Some(0), "{run:?}");
-    // What a file says of itself does not steer a terminal.
-    let steering = place.file("steering.yaml", "domain: shop\n\"\\e[2Jx\": 1\n");
+}
+
+#[test]
+fn errors_of_an_import_name_the_file_and_send_no_control_characters() {
+    let server = PolicyServer::new();
+    let envoy = server.file("envoy.yaml", ENVOY);
+    let steering = server.file("steering.yaml", "domain: shop\n\"\\e[2Jx\": 1\n");
     for from in ["envoy", "limitador", "tidegate"] {
         let run = tidegate(["policy", "import", &steering, "--from", from]);
         assert_eq!(run.status, Some(2), "{run:?}");
@@ -442,38 +451,38 @@ fn configurations_of_others_become_policies_with_a_report() {
         let says = format!("{steering}: {is_not}: it is not UTF-8 text; save it as UTF-8");
         assert!(run.status == Some(2) && run.stderr.contains(&says), "{run:?}");
     }
-    let wrong = place.file("wrong.yaml", "domain: shop\nfoo: 1\n");
+    let wrong = server.file("wrong.yaml", "domain: shop\nfoo: 1\n");
     let run = tidegate(["policy", "import", &envoy, &wrong, "--from", "envoy"]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
     assert!(run.stderr.contains(&format!("{wrong}:2: foo: unknown field")), "{run:?}");
-    assert_eq!(tidegate(["policy", "import", &envoy]).status, Some(2), "whose it is has to be said");
+    assert_eq!(tidegate(["policy", "import", &envoy]).status, Some(2), "the format of the file must be given");
     assert_eq!(tidegate(["policy", "import", &envoy, &envoy, "--from", "tidegate"]).status, Some(2));
 }
 
 #[test]
-fn what_has_ended_is_no_difference() {
-    let place = Place::new();
+fn expired_entries_are_no_difference() {
+    let server = PolicyServer::new();
     let bob = "[[domains.default.clients]]\nkind = \"user\"\nvalue = \"bob\"\noverride = { blocked = true, reason = \"x\", until = \"2020-01-01T00:00:00Z\" }\n";
-    let policy = place.file("policy.toml", &format!("{POLICY}{bob}"));
+    let policy = server.file("policy.toml", &format!("{POLICY}{bob}"));
     let told = "not published, as they have ended: the overrides of client:user:bob\n";
-    let published = place.policy(&["publish", &policy, "--message", "one"]);
+    let published = server.policy(&["publish", &policy, "--message", "one"]);
     assert_eq!((published.status, published.stderr.as_str()), (Some(0), told));
     assert!(published.stdout.ends_with("published as version 2\n"), "{published:?}");
-    assert_eq!(of(&place.policy(&["diff", &policy, "--live"])), (Some(0), "", told));
-    let again = place.policy(&["publish", &policy, "--message", "one"]);
+    assert_eq!(of(&server.policy(&["diff", &policy, "--live"])), (Some(0), "", told));
+    let again = server.policy(&["publish", &policy, "--message", "one"]);
     assert_eq!(of(&again), (Some(0), "nothing to publish: version 2 is like this already\n", told));
 }
 
 #[test]
-fn what_changes_is_printed_before_it_is_published() {
-    let place = Place::new();
-    let policy = place.file("policy.toml", POLICY);
+fn changes_are_printed_before_they_are_published() {
+    let server = PolicyServer::new();
+    let policy = server.file("policy.toml", POLICY);
     // A server that is not there any more when it comes to publishing.
-    let (url, sent) = relay_until(&place.served.admin, "policy/import?message=mine HTTP");
+    let (url, sent) = relay_until(&server.served.admin, "policy/import?message=mine HTTP");
     let mut asking = command();
     asking.args(["policy", "publish", &policy, "--message", "mine", "--user", "ana", "--admin", &url]);
     let run = run(asking.env("TIDEGATE_PASSWORD", PASSWORD).env("TIDEGATE_TIMEOUT", "5m"));
-    assert!(sent.lock().expect("nobody panics").contains("dry_run=true"));
+    assert!(sent.lock().expect("no thread panics").contains("dry_run=true"));
     assert_eq!(run.status, Some(2), "{run:?}");
     assert!(run.stdout.contains("- default/tier:pro {"), "{run:?}");
     assert!(!run.stdout.contains("published"), "{run:?}");

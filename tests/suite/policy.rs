@@ -198,7 +198,7 @@ fn bad_documents_are_refused_with_field_and_line() {
 }
 
 #[test]
-fn good_documents_are_summed_up() {
+fn good_documents_are_summarized() {
     let folder = tempfile::tempdir().expect("a folder");
     for (format, good) in DOCUMENTS {
         let file = folder.path().join(format!("policy.{format}"));
@@ -213,7 +213,7 @@ fn good_documents_are_summed_up() {
 }
 
 #[test]
-fn every_problem_is_told() {
+fn every_problem_is_printed() {
     let wrong = GOOD_TOML.replace("\"1m\"", "\"1 minute\"").replace("\"free\" }", "\"gold\" }");
     let run = tidegate_reading(wrong.as_bytes(), ["policy", "check", "-", "--format", "toml"]);
     assert_eq!((run.status, run.stdout.lines().count()), (Some(1), 3), "{run:?}");
@@ -221,7 +221,7 @@ fn every_problem_is_told() {
 }
 
 #[test]
-fn what_cannot_be_read_is_status_2() {
+fn unreadable_input_is_status_2() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = folder.path().join("missing.toml").display().to_string();
     let nameless = folder.path().join("policy").display().to_string();

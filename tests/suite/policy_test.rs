@@ -43,7 +43,7 @@ fn the_example_of_the_document_holds() {
 }
 
 #[test]
-fn the_clock_moves_and_each_field_is_compared() {
+fn the_clock_advances_and_each_field_is_compared() {
     let right = "\
 start: 2026-03-01T00:00:30Z
 cases:
@@ -89,7 +89,7 @@ fn limits_that_nodes_share_are_counted_in_one_place() {
 }
 
 #[test]
-fn an_address_is_one_in_every_spelling() {
+fn all_spellings_of_an_address_count_as_one() {
     let policy = "\
 [domains.default.defaults]
 ip = \"ip\"
@@ -109,7 +109,7 @@ cases:
 }
 
 #[test]
-fn each_descriptor_may_have_hits_and_a_verdict_of_its_own() {
+fn each_descriptor_may_have_its_own_hits_and_verdict() {
     let of = |first: &str| {
         format!(
             "cases:\n  - domain: edge\n    expect: denied\n    descriptors:\n      - {{ entries: [{{ key: generic_key, value: a }}], expect: {first} }}\n      - {{ entries: [{{ key: generic_key, value: b }}], hits_addend: 2, expect: denied }}\n"
@@ -124,7 +124,7 @@ fn each_descriptor_may_have_hits_and_a_verdict_of_its_own() {
 }
 
 #[test]
-fn networks_of_ipv6_are_those_of_the_server() {
+fn ipv6_networks_are_those_of_the_server() {
     let policy = recipe(DOCUMENT, "toml", &[]).replace("user", "ip");
     let cases = "cases:\n  - { identities: { ip: '2001:db8::1' }, endpoint: /search, cost: 5, expect: allowed }\n  - { identities: { ip: '2001:db8::2' }, endpoint: /search, expect: allowed }\n";
     let files = Files::new(&policy, cases);
@@ -172,7 +172,7 @@ fn cases_that_an_importer_makes_hold() {
 }
 
 #[test]
-fn what_cannot_be_read_is_status_2_with_line_and_field() {
+fn unreadable_input_is_status_2_with_line_and_field() {
     let case = |fields: &str| format!("cases:\n  - identities: {{ user: ada }}\n    expect: allowed\n    {fields}\n");
     let of = |fields: &str| format!("cases:\n  - expect: allowed\n    {fields}\n");
     for (cases, says) in [

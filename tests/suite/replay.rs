@@ -171,7 +171,7 @@ fn half_of_the_lines_may_be_unreadable_and_no_more() {
 }
 
 #[test]
-fn late_lines_are_told_first_and_end_with_their_own_status() {
+fn late_lines_are_reported_first_and_have_their_own_exit_status() {
     let folder = Folder::new();
     let line = |clock: &str| format!("192.0.2.1 - - [05/Jan/2026:{clock} +0000] \"GET / HTTP/1.1\" 200 5\n");
     let path = folder.put("access.log", line("12:00:00") + &line("09:00:00") + &line("09:00:01"));
@@ -187,7 +187,7 @@ fn late_lines_are_told_first_and_end_with_their_own_status() {
 }
 
 #[test]
-fn logs_are_merged_by_time_in_whatever_order_they_are_named() {
+fn logs_are_merged_by_time_in_any_order_of_arguments() {
     let folder = Folder::new();
     let part = |hour: u32| log(2).replace("05/Jan/2026:09", &format!("05/Jan/2026:{hour:02}"));
     let newest = folder.put("access.log", part(18));
@@ -202,7 +202,7 @@ fn logs_are_merged_by_time_in_whatever_order_they_are_named() {
 }
 
 #[test]
-fn what_is_wrong_with_an_option_is_said_in_plain_words() {
+fn invalid_options_are_reported_in_plain_words() {
     let folder = Folder::new();
     let path = folder.put("access.log", log(2));
     for (option, value, way_out) in [
@@ -262,7 +262,7 @@ fn a_truncated_gzip_is_reported_as_far_as_it_goes() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_named() {
+fn errors_name_what_is_missing_or_wrong() {
     let folder = Folder::new();
     let good = folder.put("access.log", log(9));
     let missing = folder.0.path().join("missing.log");
@@ -283,7 +283,7 @@ fn what_is_missing_or_wrong_is_named() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error() {
+fn a_reader_that_closes_the_pipe_early_is_no_error() {
     for arguments in [&["replay", "--demo", "--output", "json"] as &[&str], &["replay", "--demo"], &["--help"]] {
         let mut child =
             command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
@@ -298,7 +298,7 @@ fn a_reader_that_leaves_early_is_no_error() {
 /// A log in which every short line is of another client, under three limits: there is room for all of them, whichever way
 /// the log comes. Where there is not, it is said, and the exit status says so too.
 #[test]
-fn a_log_of_many_clients_has_room_or_says_that_it_has_not() {
+fn a_log_of_many_clients_fits_or_reports_that_it_does_not() {
     let folder = Folder::new();
     let limit = |id: &str| format!("{{ id = \"{id}\", algorithm = \"token_bucket\", limit = 2, period = \"1d\" }}");
     let limits = [limit("a"), limit("b"), limit("c")].join(", ");

@@ -56,7 +56,7 @@ fn redis_cli(served: &Speaking, arguments: &[&str], input: &str) -> String {
 }
 
 #[test]
-fn redis_cli_is_answered() {
+fn redis_cli_gets_replies() {
     let folder = TempDir::new().expect("a folder");
     let served = serve(folder.path(), &[]);
     let one = |line: &str| redis_cli(&served, &["--no-raw"], line);
@@ -80,7 +80,7 @@ fn redis_cli_is_answered() {
 }
 
 #[test]
-fn redis_benchmark_is_answered_at_any_depth() {
+fn redis_benchmark_gets_replies_at_any_pipeline_depth() {
     const COMMANDS: u64 = 20_000;
     let folder = TempDir::new().expect("a folder");
     let served = serve(folder.path(), &[]);
@@ -121,7 +121,7 @@ fn redis_benchmark_is_answered_at_any_depth() {
 }
 
 #[test]
-fn a_stock_client_is_answered_in_both_versions() {
+fn a_stock_client_gets_replies_in_both_protocol_versions() {
     let folder = TempDir::new().expect("a folder");
     let served = serve(folder.path(), &[]);
     for (version, left) in [("", 9), ("?protocol=resp3", 7)] {
@@ -147,7 +147,7 @@ fn a_stock_client_is_answered_in_both_versions() {
             cmd("TIDEGATE.CHECK").arg("device").arg("d").arg("*").query(&mut connection).expect("a decision");
         assert_eq!(checked, (0, -1, -1, -1, 0, None));
         assert!(connection.check_connection());
-        let error = connection.del::<_, u64>("ada").expect_err("nobody said who asks");
+        let error = connection.del::<_, u64>("ada").expect_err("no token was sent");
         assert_eq!(error.code(), Some("NOPERM"), "{error}");
         let of_transaction = pipe().atomic().add_command(throttle()).query::<Value>(&mut connection);
         of_transaction.expect_err("there are none");
@@ -159,7 +159,7 @@ fn a_stock_client_is_answered_in_both_versions() {
 }
 
 #[test]
-fn a_token_of_the_server_is_asked_for_as_redis_asks_for_a_password() {
+fn the_token_of_the_server_is_the_password_of_redis_clients() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     write_token(&file, "morning-star-0001");
@@ -171,7 +171,7 @@ fn a_token_of_the_server_is_asked_for_as_redis_asks_for_a_password() {
             .expect("a URL")
             .get_connection()
     };
-    let wrong = client("", "evening-star-0002").err().expect("nobody knows it");
+    let wrong = client("", "evening-star-0002").err().expect("the token is unknown");
     assert_eq!(wrong.kind(), ErrorKind::AuthenticationFailed, "{wrong}");
     for user in ["", "somebody"] {
         let answer = cmd("PING").query::<String>(&mut client(user, "morning-star-0001").expect("it is known"));
@@ -201,12 +201,12 @@ fn assert_that_operators_reset(served: &Speaking, operator: &str, viewer: &str) 
     assert_eq!(other.del::<_, u64>("ada").expect_err("nor does he now").code(), Some("NOPERM"));
     assert_eq!(spend(1)[0], 1);
     cmd("AUTH").arg(operator).query::<()>(&mut other).expect("he may");
-    assert_eq!(other.del::<_, u64>(&["ada", "nobody"]).expect("he does"), 1);
+    assert_eq!(other.del::<_, u64>(&["ada", "absent"]).expect("the operator may reset keys"), 1);
     assert_eq!(spend(5)[0], 0, "it has all of it again");
 }
 
 #[test]
-fn operators_reset_keys_also_of_nodes() {
+fn operators_reset_keys_on_nodes_too() {
     let folder = TempDir::new().expect("a folder");
     let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
     // No client trusts the authority of this certificate, but the server still connects to itself.
@@ -238,7 +238,7 @@ fn operators_reset_keys_also_of_nodes() {
         let error = cmd("AUTH").arg(&of_node).query::<()>(&mut connect(&node)).expect_err("nodes are no operators");
         assert_eq!(error.code(), Some("WRONGPASS"), "{error}");
         admin.served.kill();
-        let error = cmd("AUTH").arg(&operator).query::<()>(&mut connect(&node)).expect_err("nobody is there");
+        let error = cmd("AUTH").arg(&operator).query::<()>(&mut connect(&node)).expect_err("the admin server is down");
         assert!(error.to_string().contains("the admin server cannot be asked for tokens now"), "{error}");
     }
 }
@@ -272,13 +272,13 @@ fn answers_until_the_end(delay: &str) -> (u64, u64) {
 }
 
 #[test]
-fn it_ends_when_it_is_told_to_and_answers_until_then() {
+fn the_server_replies_until_it_stops_by_sigterm() {
     let (answers, after) = answers_until_the_end("3s");
     assert!(after > 0, "{answers}, none of them after it said that it stops");
 }
 
 #[test]
-fn an_address_that_is_taken_stops_the_start() {
+fn an_address_in_use_is_a_startup_error() {
     let folder = TempDir::new().expect("a folder");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
@@ -293,7 +293,7 @@ mod long {
 
     #[test]
     #[ignore = "long: asks as often as an idle machine can"]
-    fn it_answers_a_hundred_times_in_the_last_second() {
+    fn the_server_replies_a_hundred_times_in_the_last_second() {
         let (answers, _) = answers_until_the_end("1s");
         assert!(answers > 100, "{answers} within a second");
     }

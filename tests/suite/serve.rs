@@ -1,10 +1,12 @@
-//! `tidegate serve` as a process: what it says, where its settings come from, how it stops, and that being killed at any
-//! time loses nothing that was acknowledged.
+//! Tests of `tidegate serve` as a process: checks under live changes, startup errors, connections, how it stops, and that a kill at
+//! any time loses nothing that was acknowledged.
+
+mod settings;
 
 use std::{
     fs::{self, Permissions},
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     os::unix::{
         fs::{MetadataExt, PermissionsExt, chown},
         process::CommandExt,
@@ -18,7 +20,7 @@ use std::{
 
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_testkit::{PATIENCE, certificate::Authority, wait_until};
+use tidegate_testkit::{PATIENCE, wait_until};
 
 use crate::support::{
     Run, SERVE, binary, command,
@@ -28,7 +30,7 @@ use crate::support::{
 };
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the tokens that came back are judged by the real time that passed")]
+#[expect(clippy::disallowed_methods, reason = "the refilled tokens depend on the real time that passed")]
 fn a_limit_is_changed_under_live_traffic() {
     let folder = TempDir::new().expect("a folder");
     let served = Served::start(&folder.path().join("data"));
@@ -53,7 +55,7 @@ fn a_limit_is_changed_under_live_traffic() {
 }
 
 #[test]
-fn tidegate_check_asks_it() {
+fn tidegate_check_prints_a_decision_of_the_server() {
     let folder = TempDir::new().expect("a folder");
     let served = Served::start(folder.path());
     let run = tidegate(["check", "--server", &served.checks, "user=ada"]);
@@ -64,10 +66,13 @@ fn tidegate_check_asks_it() {
 /// A kill during publishes leaves the version that was acknowledged last, or the one that was being published. The kills happen at
 /// all stages of a publish, from its beginning to after its answer.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how long a publish takes here is measured, to kill at all its places")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the time of a publish is measured, to kill the server at all its stages"
+)]
 fn a_hundred_kills_during_publishes_leave_whole_versions() {
     const KILLS: u32 = 100;
-    // More of them, where this machine was busy while it was measured how long one takes.
+    // The number may grow if the machine was busy while the time of one publish was measured.
     const MOST: u32 = 10 * KILLS;
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
@@ -94,7 +99,7 @@ fn a_hundred_kills_during_publishes_leave_whole_versions() {
             scope.spawn(move || {
                 for version in acknowledged.. {
                     let Some(next) = publish(&admin, version) else { break };
-                    tell.send(next).expect("somebody counts");
+                    tell.send(next).expect("the receiver exists");
                 }
             });
             acknowledged = acknowledgements.recv().expect("it publishes");
@@ -115,7 +120,7 @@ fn a_hundred_kills_during_publishes_leave_whole_versions() {
     assert!(under_way_lost > 0 && under_way_kept > 0, "{under_way_lost} lost, {under_way_kept} kept");
 }
 
-/// Stops a server as Ctrl+C does. Returns how long that took.
+/// Stops a server by SIGINT, as Ctrl+C does. Returns how long that took.
 #[expect(clippy::disallowed_methods, reason = "how long a stop takes is measured")]
 fn stop_by_ctrl_c() -> Duration {
     let folder = TempDir::new().expect("a folder");
@@ -126,19 +131,19 @@ fn stop_by_ctrl_c() -> Duration {
     let began = Instant::now();
     assert_eq!(served.wait(), Some(0));
     let took = began.elapsed();
-    // Nothing is left to be brought home.
+    // The write-ahead log was merged into the database.
     assert!(!folder.path().join("tidegate.db-wal").exists());
     took
 }
 
 #[test]
-fn ctrl_c_lets_requests_end_and_ends_well() {
+fn ctrl_c_finishes_requests_and_exits_with_success() {
     stop_by_ctrl_c();
 }
 
-/// Load balancers see `not ready` first, while checks are still answered.
+/// Readiness fails first, while checks are still answered, so that load balancers can react.
 #[test]
-fn sigterm_says_not_ready_before_it_stops() {
+fn sigterm_reports_not_ready_before_the_server_stops() {
     let folder = TempDir::new().expect("a folder");
     let served = Served::start_with(folder.path(), &["--drain-delay", "3s"]);
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
@@ -152,7 +157,7 @@ fn sigterm_says_not_ready_before_it_stops() {
 }
 
 #[test]
-fn a_cap_of_connections_that_is_reached_is_logged() {
+fn reaching_a_connection_cap_is_logged() {
     let folder = TempDir::new().expect("a folder");
     let log = folder.path().join("log");
     let mut command = command();
@@ -171,12 +176,12 @@ fn a_cap_of_connections_that_is_reached_is_logged() {
     }
 }
 
-/// Ten thousand connections are answered; one more is refused until another ends.
+/// Ten thousand connections are served; one more is rejected until another one ends.
 #[test]
 fn ten_thousand_connections_are_served_and_no_more() {
     const MOST: usize = 10_000;
     let folder = TempDir::new().expect("a folder");
-    // They all come from one address.
+    // All connections come from one address.
     let served = Served::start_with(folder.path(), &["--connections-per-peer", "10000"]);
     let address = served.checks.strip_prefix("http://").expect("an address");
     let request = "GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
@@ -205,14 +210,14 @@ fn ten_thousand_connections_are_served_and_no_more() {
     drop(open);
     wait_until("there is room for one more", || {
         let (mut connection, mut answer) = (connect(), [0; 12]);
-        // An error: it was refused before it had asked.
+        // An error means that the connection was rejected before the request was sent.
         ask(&connection).is_ok() && connection.read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 200"
     });
 }
 
 /// The host names of a loopback listener are known; for other addresses the administrator chooses them.
 #[test]
-fn a_listener_on_loopback_is_called_under_its_own_names_alone() {
+fn a_loopback_listener_accepts_only_its_own_host_names() {
     let folder = TempDir::new().expect("a folder");
     let status = |served: &Served| {
         let port = served.checks.rsplit_once(':').expect("a port").1;
@@ -234,7 +239,7 @@ fn a_listener_on_loopback_is_called_under_its_own_names_alone() {
 }
 
 #[test]
-fn a_policy_kept_in_a_file_is_published_when_it_changed_there_and_not_here() {
+fn a_policy_file_is_published_if_it_changed_and_the_server_did_not() {
     let folder = TempDir::new().expect("a folder");
     let (data, file) = (folder.path().join("data"), folder.path().join("policy.toml"));
     let write = |limit: u64, comment: &str| {
@@ -257,13 +262,13 @@ fn a_policy_kept_in_a_file_is_published_when_it_changed_there_and_not_here() {
     write(6, "more");
     let served = start(&[]);
     assert_eq!(in_force(&served, &session), (3, 6));
-    // Edited here: what is in the file waits.
+    // The policy was edited at the server: the file is not published.
     assert_eq!(session.publish(&served.admin, 3, "\"tier:free:3\"", 60), Some(4));
     drop(served);
     write(7, "and more");
     assert_eq!(in_force(&start(&[]), &session), (4, 60));
     assert_eq!(in_force(&start(&["--policy-force"]), &session), (5, 7));
-    // A file that is wrong stops the start, with its name and line.
+    // An invalid file is a startup error with its name and line.
     write(1 << 60, "too much");
     let run = serve_with(&["--policy", &file_name], folder.path());
     assert_eq!(run.status, Some(2));
@@ -276,126 +281,7 @@ fn serve_with(arguments: &[&str], folder: &Path) -> Run {
 }
 
 #[test]
-fn what_keeps_it_from_starting_is_said_with_what_to_do() {
-    let folder = TempDir::new().expect("a folder");
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let taken = taken.local_addr().expect("bound").to_string();
-    for (arguments, words) in [
-        (vec!["--admin", &taken], vec!["dashboard", &*taken, "--admin"]),
-        (vec!["--http", &taken], vec!["checks", &*taken, "--http"]),
-        (vec!["--grpc", &taken], vec!["checks", &*taken, "--grpc"]),
-        (vec!["--log", "loud=shout"], vec!["--log", "info"]),
-        (vec!["--admin", "localhost"], vec!["--admin"]),
-        (vec!["--max-keys", "0"], vec!["--max-keys", "1000000000"]),
-        (vec!["--metrics-tokens", "absent"], vec!["--metrics-tokens: absent: "]),
-        (vec!["--allowed-origin", "app.example"], vec!["--allowed-origin", "https://app.example"]),
-        (vec!["--allowed-host", "localhost:80"], vec!["--allowed-host", "limits.internal"]),
-        (vec!["--clock-step", "5ms"], vec!["--clock-step", "10ms", "1m"]),
-        (vec!["--config", "absent.toml"], vec!["absent.toml"]),
-    ] {
-        let arguments: Vec<&str> = arguments.into_iter().collect();
-        let name = arguments[0];
-        // The last of two flags would be a mistake of its own: each is given once.
-        let base: Vec<&str> = SERVE[1..].chunks(2).filter(|pair| pair[0] != name).flatten().copied().collect();
-        let data = folder.path().join("data");
-        let run = tidegate([&["serve", "--data", data.to_str().expect("text")], &*base, &*arguments].concat());
-        assert_eq!(run.status, Some(2), "{run:?}");
-        for word in words {
-            assert!(run.stderr.contains(word), "{word}: {run:?}");
-        }
-    }
-}
-
-#[test]
-fn a_provider_to_sign_in_by_is_set_by_file_variables_and_flags() {
-    let folder = TempDir::new().expect("a folder");
-    let (secret, file) = (folder.path().join("secret"), folder.path().join("tidegate.toml"));
-    fs::write(&secret, "of the client").expect("it is ours");
-    let whole = format!(
-        "oidc_issuer = \"https://id.example\"\noidc_client_id = \"tidegate\"\noidc_client_secret_file = {secret:?}\n\
-         oidc_role = [\"staff=viewer\", \"cn=ops,ou=all=editor\"]\noidc_name = \"ours\"\n"
-    );
-    fs::write(&file, &whole).expect("it is ours");
-    let config = file.to_str().expect("text");
-    let served = Served::start_with(&folder.path().join("data"), &["--config", config]);
-    let shown = ureq::get(format!("{}/api/v1/session/provider", served.admin)).call().expect("an answer");
-    assert_eq!(shown.into_body().read_json::<serde_json::Value>().expect("JSON"), json!({ "name": "ours" }));
-    drop(served);
-    for (settings, arguments, says) in [
-        (whole.replace("staff=viewer", "staff=root"), vec![], "the roles are viewer, operator, editor and admin"),
-        (whole.replace("staff=viewer", "staff"), vec![], "write GROUP=ROLE"),
-        (whole.replace("oidc_client_id", "#"), vec![], "--oidc-client-id"),
-        (whole.replace("https", "http"), vec![], "--oidc-issuer"),
-        (whole.clone(), vec!["--oidc-client-secret-file", "absent"], "--oidc-client-secret-file: absent"),
-        (whole.clone(), vec!["--admin", "0.0.0.0:0"], "--admin-url"),
-        (String::new(), vec!["--oidc-client-id", "tidegate"], "--oidc-issuer"),
-    ] {
-        fs::write(&file, settings).expect("it is ours");
-        let mut command = command();
-        let base = if arguments.first() == Some(&"--admin") { vec![] } else { vec!["--admin", "127.0.0.1:0"] };
-        command
-            .args(["serve", "--config", config, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data"])
-            .arg(folder.path().join("data"));
-        let output = command.args(base).args(arguments).output().expect("the binary runs");
-        let said = String::from_utf8(output.stderr).expect("text");
-        assert!(output.status.code() == Some(2) && said.contains(says), "{says}: {said}");
-    }
-}
-
-/// Browsers keep no session where they come without TLS from elsewhere.
-#[test]
-fn a_dashboard_that_is_reached_without_tls_is_warned_of() {
-    for (url, is_warned) in
-        [("http://limits.example", true), ("https://limits.example", false), ("http://localhost:8080", false)]
-    {
-        let folder = TempDir::new().expect("a folder");
-        let mut command = command();
-        command.args(SERVE).args(["--admin-url", url, "--data"]);
-        let command = command.arg(folder.path().join("data")).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
-        // The last line that it prints.
-        assert!(lines.any(|line| line == "Ctrl+C stops."));
-        child.kill().expect("it runs");
-        let said = String::from_utf8(child.wait_with_output().expect("it ends").stderr).expect("text");
-        assert_eq!(said.contains("reachable from other machines, without TLS"), is_warned, "{url}: {said}");
-    }
-}
-
-#[test]
-fn listeners_that_other_machines_reach_are_warned_of_unless_they_are_protected() {
-    let folder = TempDir::new().expect("a folder");
-    let [tokens, certificate, key] = ["tokens", "cert.pem", "key.pem"].map(|name| folder.path().join(name));
-    fs::write(&tokens, "morning-star-0001").expect("it is ours");
-    Authority::new().write(&certificate, &key);
-    let [tokens, certificate, key] = [&tokens, &certificate, &key].map(|file| file.to_str().expect("text"));
-    let (tls, token) = (["--tls-cert", certificate, "--tls-key", key], ["--check-tokens", tokens]);
-    for (http, protection, says) in [
-        ("127.0.0.1:0", vec![], vec![]),
-        ("0.0.0.0:0", vec![], vec!["without TLS", "--tls-cert", "--check-tokens"]),
-        ("0.0.0.0:0", token.to_vec(), vec!["without TLS", "--tls-cert"]),
-        ("0.0.0.0:0", tls.to_vec(), vec!["everyone may ask", "--check-tokens"]),
-        ("0.0.0.0:0", [&tls[..], &token].concat(), vec![]),
-    ] {
-        let data = TempDir::new().expect("a folder");
-        let mut command = command();
-        command.args(["serve", "--admin", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", http]).args(&protection);
-        let command = command.arg("--data").arg(data.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
-        assert!(lines.any(|line| line == "Ctrl+C stops."));
-        child.kill().expect("it runs");
-        let said = String::from_utf8(child.wait_with_output().expect("it ends").stderr).expect("text");
-        let warning = said.lines().find(|line| line.contains("checks are answered to other machines at http"));
-        assert_eq!(warning.is_some(), !says.is_empty(), "{http} {protection:?}: {said}");
-        let warning = warning.unwrap_or_default();
-        assert!(says.iter().all(|words| warning.contains(words)), "{http} {protection:?}: {warning}");
-        assert!(!warning.contains("127.0.0.1"), "the other listener is on loopback: {warning}");
-    }
-}
-
-#[test]
-fn a_damaged_database_stops_the_start() {
+fn a_damaged_database_is_a_startup_error() {
     let folder = TempDir::new().expect("a folder");
     Served::start(&folder.path().join("data")).kill();
     fs::write(folder.path().join("data/tidegate.db"), "not a database").expect("it is ours");
@@ -405,116 +291,11 @@ fn a_damaged_database_stops_the_start() {
     assert_eq!(fs::read(folder.path().join("data/tidegate.db")).expect("it is there"), b"not a database");
 }
 
+/// Another user owns the database, in a folder of the server: one file may not be opened, and one has a mode that lets its owner
+/// write. Root can open and write both, so the server runs as another user.
 #[test]
-fn flags_come_before_variables_and_variables_before_the_file() {
-    let folder = TempDir::new().expect("a folder");
-    let file = folder.path().join("tidegate.toml");
-    let run = |settings: &str, variable: Option<&str>, arguments: &[&str]| {
-        fs::write(&file, settings).expect("it is ours");
-        let mut command = command();
-        command.current_dir(folder.path()).args(arguments);
-        if let Some(value) = variable {
-            command.env("TIDEGATE_MAX_KEYS", value);
-        }
-        let output = command.output().expect("the binary runs");
-        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
-    };
-    // Each place is heard, as its mistakes show; a better one is not asked for the worse.
-    let serve = SERVE;
-    let (status, said) = run("max_keys = 0", None, &serve);
-    assert_eq!(status, Some(2), "{said}");
-    assert!(said.contains("tidegate.toml") && said.contains("--max-keys"), "{said}");
-    let (_, said) = run("max_keys = 0", Some("many"), &serve);
-    assert!(said.contains("many") && !said.contains("tidegate.toml"), "{said}");
-    let (_, said) = run("max_keys = 0", Some("many"), &[&serve[..], &["--max-keys", "all"]].concat());
-    assert!(said.contains("all") && !said.contains("many"), "{said}");
-    // Plain `tidegate` serves, with the file's settings.
-    let (status, said) = run("max_keys = 0", None, &[]);
-    assert!(status == Some(2) && said.contains("--max-keys"), "{said}");
-    for (settings, words) in [
-        ("max_key = 1", vec!["tidegate.toml", "max_key"]),
-        ("max_keys = 1.5", vec!["tidegate.toml: max_keys: `1.5` stands here; write a text or a whole number\n"]),
-        ("max_keys = [1]", vec!["tidegate.toml: max_keys: a list stands here; write a text or a whole number\n"]),
-        ("max_keys = ", vec!["tidegate.toml: line 1: not TOML: `=` and a value must follow the key\n"]),
-        ("a = 1\na = 2", vec!["tidegate.toml: line 2: not TOML: this key stands here twice; keep one\n"]),
-        ("a = secret", vec!["tidegate.toml: line 1: not TOML: a text stands here without quotes; put it in quotes\n"]),
-        ("no_color = 1", vec!["tidegate.toml: no_color: `1` stands here; write true or false\n"]),
-        ("no_color = \"secret\"", vec!["tidegate.toml: no_color: a text stands here; write true or false\n"]),
-        ("config = \"x\"", vec!["tidegate.toml", "config"]),
-    ] {
-        let (status, said) = run(settings, None, &serve);
-        assert_eq!(status, Some(2), "{said}");
-        for word in words {
-            assert!(said.contains(word), "{word}: {said}");
-        }
-    }
-    // The command also names its own flags, and unknown ones.
-    let (_, said) = run("", None, &["--max-keys", "0"]);
-    assert!(said.contains("--max-keys") && said.contains("1000000000"), "{said}");
-    let (_, said) = run("", None, &["--max-kys", "1"]);
-    assert!(said.contains("--max-kys"), "{said}");
-    // The settings of one command do not trouble another.
-    let (status, said) = run("max_keys = 1000\nadmin = \"127.0.0.1:0\"\nseed = 7", None, &["replay", "--demo"]);
-    assert_eq!(status, Some(0), "{said}");
-    let (status, said) = run("seed = \"x\"", None, &["replay", "--demo"]);
-    assert!(status == Some(2) && said.contains("tidegate.toml"), "{said}");
-}
-
-#[test]
-fn what_is_recorded_and_how_it_is_shown_are_settings() {
-    let folder = TempDir::new().expect("a folder");
-    let file = folder.path().join("tidegate.toml");
-    fs::write(&file, "record = \"1/1\"\nkeys = \"hashed\"\n").expect("it is written");
-    let config = file.to_str().expect("text");
-    for (arguments, keys, recorded) in [
-        (&[][..], "truncated", json!(null)),
-        (&["--config", config], "hashed", json!(1)),
-        (&["--config", config, "--keys", "clear"], "clear", json!(1)),
-        (&["--config", config, "--record", "off"], "hashed", json!(null)),
-    ] {
-        let data = TempDir::new().expect("a folder");
-        let served = Served::start_with(&data.path().join("data"), arguments);
-        assert_eq!(check(&served, "ada").0, 200);
-        let meta = Session::of_first_administrator(&served).get(&served, "/meta");
-        assert_eq!((&meta["keys"], &meta["recorder"]["requests"]), (&json!(keys), &recorded), "{arguments:?}");
-    }
-    for (flag, value, hint) in
-        [("--record", "1/0", "1/10"), ("--record", "10", "1/10"), ("--keys", "open", "truncated")]
-    {
-        let run = tidegate([&SERVE[..], &[flag, value]].concat());
-        assert!(run.status == Some(2) && run.stderr.contains(flag) && run.stderr.contains(hint), "{run:?}");
-    }
-}
-
-/// Only the setting makes an environment production, not its name.
-#[test]
-fn production_is_what_the_settings_say() {
-    let folder = TempDir::new().expect("a folder");
-    let file = folder.path().join("tidegate.toml");
-    fs::write(&file, "environment = \"eu\"\nproduction = true\n").expect("it is written");
-    let config = file.to_str().expect("text");
-    for (arguments, environment, production) in [
-        (&[][..], json!(null), false),
-        (&["--environment", "prod-eu"], json!("prod-eu"), false),
-        (&["--environment", "prod-eu", "--production"], json!("prod-eu"), true),
-        (&["--config", config], json!("eu"), true),
-    ] {
-        let data = TempDir::new().expect("a folder");
-        let served = Served::start_with(&data.path().join("data"), arguments);
-        let session = Session::of_first_administrator(&served).get(&served, "/session");
-        assert_eq!(
-            (&session["environment"], &session["production"]),
-            (&environment, &json!(production)),
-            "{arguments:?}"
-        );
-    }
-}
-
-/// A database of another user, in a folder of the server's own: one that may not be opened, and one whose mode would let its
-/// owner write. Root can open and write both, so the server runs as another user.
-#[test]
-fn a_database_of_another_user_is_not_opened_whatever_its_mode_says() {
-    const NOBODY: u32 = 65_534;
+fn a_database_of_another_user_is_not_opened() {
+    const OTHER_USER: u32 = 65_534;
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
     drop(Served::start(&data));
@@ -522,14 +303,14 @@ fn a_database_of_another_user_is_not_opened_whatever_its_mode_says() {
         return;
     }
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("it is ours");
-    let give = |path| chown(path, Some(NOBODY), Some(NOBODY)).expect("we are root");
+    let give = |path| chown(path, Some(OTHER_USER), Some(OTHER_USER)).expect("we are root");
     give(data.clone());
-    // Where that user may not look into the folder of the binary, it runs a copy.
+    // That user may not have access to the folder of the binary, so it runs a copy.
     let copy = folder.path().join("tidegate");
     fs::copy(binary(), &copy).expect("it is there");
     let assert_refused = |because: &str| {
         let mut command = Command::new(&copy);
-        command.args(SERVE).arg("--data").arg(&data).env_clear().uid(NOBODY).gid(NOBODY);
+        command.args(SERVE).arg("--data").arg(&data).env_clear().uid(OTHER_USER).gid(OTHER_USER);
         let output = command.output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
@@ -539,16 +320,16 @@ fn a_database_of_another_user_is_not_opened_whatever_its_mode_says() {
     assert_refused("tidegate.lock may not be opened: it belongs to user 0 and has the mode 600");
     give(data.join("tidegate.lock"));
     for file in files {
-        // A server that is killed leaves all three.
+        // A killed server leaves all three files.
         assert_refused("may not be opened: it belongs to user 0 and has the mode 600");
         fs::set_permissions(file, Permissions::from_mode(0o644)).expect("it is ours");
     }
     assert_refused("is read-only");
 }
 
-/// Each command that serves raises its soft limit to the hard one, and says where that is still too low.
+/// Each command that serves raises its soft limit to the hard one, and logs a warning if that is still too low.
 #[test]
-fn file_descriptors_are_raised_to_the_hard_limit() {
+fn the_limit_of_open_files_is_raised_to_the_hard_limit() {
     let folder = TempDir::new().expect("a folder");
     let token = folder.path().join("token");
     fs::write(&token, "t").expect("written");
@@ -602,7 +383,7 @@ mod long {
 
     #[test]
     #[ignore = "long: bounds the time of a stop, which a busy machine does not keep"]
-    fn ctrl_c_ends_it_within_nine_seconds() {
+    fn ctrl_c_stops_the_server_within_nine_seconds() {
         assert!(stop_by_ctrl_c() < Duration::from_secs(9));
     }
 }

@@ -82,7 +82,7 @@ fn a_shared_limit_is_read_and_reset_in_the_store() {
 }
 
 #[test]
-fn a_server_explains_what_all_have_used() {
+fn a_server_explains_the_use_of_all_nodes() {
     let redis = Redis::start();
     let folder = TempDir::new().expect("a folder");
     let url = redis.url();
@@ -109,7 +109,7 @@ fn a_server_explains_what_all_have_used() {
 }
 
 #[test]
-fn a_store_that_is_away_is_told_of_nodes_and_of_keys() {
+fn an_unavailable_store_is_reported_for_nodes_and_keys() {
     let mut redis = Redis::start();
     let fleet = Fleet::start(&redis, &limit("leased"), (&["n-1"], "2s"));
     let store = || {

@@ -39,7 +39,7 @@ struct Batch {
     counts: Counts,
 }
 
-/// Checks of one key for each of these ways to share.
+/// A load: checks of one key for each of these ways to share.
 struct Load {
     sharings: &'static [&'static str],
     /// The number of checks in a batch, for each way of sharing, every [`EACH`], on each node.
@@ -48,7 +48,7 @@ struct Load {
 }
 
 impl Load {
-    /// Offers it to each node while `meanwhile` happens.
+    /// Sends the load to each node while `meanwhile` runs.
     #[expect(clippy::disallowed_methods, reason = "a load is so much in a time")]
     fn on(&self, nodes: &[Served], meanwhile: impl FnOnce(&dyn Fn(f64))) -> Vec<Batch> {
         let began = Instant::now();
@@ -95,7 +95,7 @@ struct Counts {
     offered: usize,
     admitted: usize,
     degraded: usize,
-    /// Degraded and admitted.
+    /// Checks that were admitted by a degraded decision.
     degraded_admitted: usize,
 }
 
@@ -106,7 +106,7 @@ impl Question {
         Self { agent: Agent::new_with_defaults(), url: format!("{}/v1/check/batch", node.checks), body }
     }
 
-    /// Asks once. Returns `None` if the node does not answer.
+    /// Sends one batch. Returns `None` if the node does not respond.
     fn ask(&self) -> Option<Counts> {
         let mut answer = self.agent.post(&self.url).content_type("application/json").send(&self.body).ok()?;
         let answer: Value = answer.body_mut().read_json().expect("JSON");
@@ -121,7 +121,7 @@ impl Question {
     }
 }
 
-/// Asks all nodes at the same time, each for so many batches of 20 checks. Returns the sum of what was answered.
+/// Sends this number of batches of 20 checks to each of the nodes at the same time. Returns the sum of the decisions.
 fn ask_all(nodes: &[Served], sharing: &str, batches: usize) -> Counts {
     thread::scope(|scope| {
         let of_node = |node| {
@@ -179,7 +179,7 @@ fn limit(sharing: &str, on_failure: &Value) -> Value {
     })
 }
 
-/// The sum over all nodes of a figure of their metrics.
+/// Returns the sum of a metric over all nodes.
 fn figure(nodes: &[Served], name: &str) -> f64 {
     let of = |node: &Served| {
         let mut answer = ureq::get(format!("{}/metrics", node.checks)).call().expect("an answer");
@@ -197,11 +197,11 @@ struct Fault {
     ends: f64,
     /// The number of bursts that the store forgets.
     forgets: f64,
-    /// Whether it goes on answering, too late, while it counts as away.
+    /// Whether the store still responds, too late, while it counts as unavailable.
     answers_late: bool,
 }
 
-/// Each way to share at once, with another way to go on without the store for each.
+/// All ways to share at the same time, each with another behaviour without the store.
 fn holds(fault: &Fault, url: &str, happen: impl FnOnce(&dyn Fn(f64))) {
     let on_failure = [json!("closed"), json!("open"), json!({ "local": 0.1 })];
     let rules: Vec<_> = SHARINGS.iter().zip(&on_failure).map(|(&it, on_failure)| (it, limit(it, on_failure))).collect();
@@ -251,20 +251,20 @@ fn holds(fault: &Fault, url: &str, happen: impl FnOnce(&dyn Fn(f64))) {
     assert!(waits > 1_000.0 && waits - short < 0.5 && slowest < 1.0, "{waits} waited, {short} not long; {slowest} s");
 }
 
-/// A limit that does not come back while a test runs.
+/// A limit that is not refilled while a test runs.
 fn fixed(sharing: &str, limit: usize) -> Value {
     json!({
         "id": "s", "algorithm": "fixed_window", "limit": limit, "period": "300d", "sharing": sharing, "on_failure": "closed",
     })
 }
 
-/// A store that is there answers within this time, however busy the machine is.
+/// A timeout within which an available store responds on a busy machine.
 const VERY_PATIENT: &str = "50s";
 
-/// Four nodes that are offered four times a limit at the same time admit the limit together, to the token. Tokens of leases that
-/// were not spent are still out.
+/// Four nodes that get four times a limit at the same time admit exactly the limit together. Unspent tokens of leases are not
+/// returned yet.
 #[test]
-fn four_nodes_hold_one_limit_that_is_offered_four_times() {
+fn four_nodes_keep_one_limit_under_four_times_its_load() {
     const LIMIT: usize = 400;
     for sharing in ["strict", "leased"] {
         let redis = Redis::start();
@@ -281,9 +281,9 @@ fn four_nodes_hold_one_limit_that_is_offered_four_times() {
     }
 }
 
-/// The nodes answer and admit nothing without the store. When the store is back, it is empty and admits one more limit.
+/// The nodes respond without the store, and admit nothing. After its restart the store is empty and admits the limit once more.
 #[test]
-fn a_redis_that_is_killed_admits_nothing_and_one_limit_when_it_is_back() {
+fn a_killed_redis_admits_nothing_and_one_limit_after_its_restart() {
     const LIMIT: usize = 400;
     let mut redis = Redis::start();
     let rules = [("strict", fixed("strict", LIMIT))];
@@ -316,7 +316,7 @@ mod long {
 
     #[test]
     #[ignore = "long: full load, for which it wants the machine for itself"]
-    fn four_nodes_hold_one_limit_under_eight_times_as_much() {
+    fn four_nodes_keep_one_limit_under_eight_times_its_load() {
         for sharing in SHARINGS {
             let redis = Redis::start();
             let rules = [(sharing, limit(sharing, &json!("closed")))];
@@ -346,7 +346,7 @@ mod long {
 
     #[test]
     #[ignore = "long: full load, for which it wants the machine for itself"]
-    fn a_redis_that_is_killed_blocks_nobody_and_the_limit_holds_when_it_is_back() {
+    fn a_killed_redis_blocks_no_check_and_the_limit_holds_after_its_restart() {
         let mut redis = Redis::start();
         let url = redis.url();
         holds(
@@ -363,7 +363,7 @@ mod long {
 
     #[test]
     #[ignore = "long: full load, for which it wants the machine for itself"]
-    fn a_redis_that_stands_blocks_nobody_and_the_limit_holds_when_it_goes_on() {
+    fn a_paused_redis_blocks_no_check_and_the_limit_holds_after_it() {
         let redis = Redis::start();
         holds(
             &Fault { happens: 2.0, away: (2.5, 6.9), ends: 7.0, forgets: 0.0, answers_late: false },
@@ -379,7 +379,7 @@ mod long {
 
     #[test]
     #[ignore = "long: full load, for which it wants the machine for itself"]
-    fn a_redis_that_is_late_and_loses_answers_blocks_nobody_and_the_limit_holds_when_it_does_not() {
+    fn a_redis_that_delays_and_loses_replies_blocks_no_check_and_the_limit_holds_after_it() {
         let redis = Redis::start();
         let proxy = FaultProxy::before(redis.address());
         holds(
@@ -400,7 +400,7 @@ mod long {
     #[test]
     #[ignore = "long: full load, for which it wants the machine for itself"]
     #[expect(clippy::disallowed_methods, reason = "for how long the replica was cut off")]
-    fn a_cluster_goes_on_when_a_master_is_killed() {
+    fn a_cluster_continues_when_a_master_is_killed() {
         const LASTS: f64 = 14.0;
         let mut cluster = Cluster::that_fails_over();
         let rules: Vec<_> = SHARINGS.iter().map(|&it| (it, limit(it, &json!("closed")))).collect();
@@ -434,7 +434,7 @@ mod long {
 
     #[test]
     #[ignore = "long: full load, for which it wants the machine for itself"]
-    fn what_a_killed_node_held_is_never_above_the_limit() {
+    fn tokens_of_a_killed_node_never_exceed_the_limit() {
         let redis = Redis::start();
         let limit =
             json!({ "id": "s", "algorithm": "fixed_window", "limit": 5_000, "period": "300d", "sharing": "leased" });

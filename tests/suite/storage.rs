@@ -1,5 +1,4 @@
-//! The database as the command line has it: where it is, what keeps it from being opened, and its copies. No password is
-//! ever shown.
+//! Tests of the database on the command line: where it is, errors of opening it, and its copies. No password is ever shown.
 
 use std::{
     fs::{self, File, Permissions},
@@ -32,7 +31,7 @@ fn assert_says(run: &Run, words: &[&str]) {
 }
 
 #[test]
-fn what_keeps_a_database_from_being_opened_is_said_without_its_password() {
+fn errors_of_opening_a_database_do_not_show_its_password() {
     // Nothing listens there.
     let port = ReservedPort::new();
     let free = port.address();
@@ -57,7 +56,7 @@ fn what_keeps_a_database_from_being_opened_is_said_without_its_password() {
 }
 
 #[test]
-fn neither_help_nor_a_mistake_in_the_file_shows_a_password() {
+fn help_and_errors_in_the_file_show_no_password() {
     let folder = TempDir::new().expect("a folder");
     for arguments in [
         &["serve", "--help"][..],
@@ -96,7 +95,7 @@ fn command_without_umask() -> Command {
 }
 
 #[test]
-fn only_their_owner_can_open_the_files_whatever_the_umask() {
+fn only_the_owner_can_open_the_files_under_any_umask() {
     let folder = TempDir::new().expect("a folder");
     let (data, copy, said) = (folder.path().join("data"), folder.path().join("copy.db"), folder.path().join("said"));
     fs::create_dir(&data).expect("it is ours");
@@ -125,7 +124,7 @@ fn version_of(copy: &Path, session: &Session) -> (u64, u64) {
     in_force(&served, session)
 }
 
-/// Publishes again and again while `during` runs; tells it the version that was acknowledged last.
+/// Publishes in a loop while `during` runs, and passes it the version that was acknowledged last.
 fn publishing(served: &Served, session: &Session, during: impl FnOnce(&dyn Fn() -> u64)) {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     let (acknowledged, is_over) = (AtomicU64::new(1), AtomicBool::new(false));
@@ -146,7 +145,7 @@ fn publishing(served: &Served, session: &Session, during: impl FnOnce(&dyn Fn() 
 }
 
 #[test]
-fn a_copy_made_during_publishes_has_all_that_was_acknowledged_before() {
+fn a_copy_made_during_publishes_has_every_acknowledged_version() {
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
     let served = Served::start(&data);
@@ -175,10 +174,10 @@ fn a_copy_made_during_publishes_has_all_that_was_acknowledged_before() {
     assert_eq!(names, ["copy-0.db", "copy-1.db", "copy-2.db", "copy-3.db", "copy-4.db", "data"], "and nothing else");
 }
 
-/// Killed at all places of a copy: under its name there is a whole one, or none.
+/// The copying is killed at all stages: under the name of the copy there is a whole one, or none.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how long a copy takes here is measured, to kill at all its places")]
-fn a_copy_that_is_killed_leaves_no_half_of_it_under_its_name() {
+fn a_copy_that_is_killed_leaves_no_partial_file_under_its_name() {
     const KILLS: u32 = 60;
     /// The most rounds over all stages of a copy. A copy may take longer than the one that was measured.
     const ROUNDS: u32 = 10;
@@ -224,7 +223,7 @@ fn a_copy_that_is_killed_leaves_no_half_of_it_under_its_name() {
 }
 
 #[test]
-fn a_copy_is_refused_where_it_would_do_harm_or_cannot_be() {
+fn a_harmful_or_impossible_copy_is_rejected() {
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
     let served = Served::start(&data);
@@ -252,9 +251,9 @@ fn a_copy_is_refused_where_it_would_do_harm_or_cannot_be() {
     assert_eq!(fs::read_dir(&copies).expect("it is there").count(), 0);
 }
 
-/// A copy needs no running server.
+/// Copying needs no running server.
 #[test]
-fn a_database_without_a_server_is_copied_and_left_as_it_is() {
+fn a_database_without_a_server_is_copied_unchanged() {
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
     let served = Served::start(&data);
@@ -278,11 +277,11 @@ fn a_database_without_a_server_is_copied_and_left_as_it_is() {
     assert_eq!(version_of(&copy, &session), (3, 8));
 }
 
-/// Two servers publish into one `PostgreSQL` database; one is killed again and again, which neither loses what it acknowledged
-/// nor holds the other up.
+/// Two servers publish into one `PostgreSQL` database. One is killed repeatedly, which loses nothing that it acknowledged and does
+/// not delay the other one.
 #[test]
 #[ignore = "needs PostgreSQL"]
-fn a_server_that_is_killed_takes_nothing_with_it() {
+fn a_server_that_is_killed_loses_nothing_acknowledged() {
     let database = Database::empty();
     let folder = TempDir::new().expect("a folder");
     let start =
@@ -323,10 +322,10 @@ fn a_server_that_is_killed_takes_nothing_with_it() {
     }
 }
 
-/// The command that `tidegate admin backup` names for `PostgreSQL`, and what it makes.
+/// Runs the command that `tidegate admin backup` names for `PostgreSQL`, and restores its output.
 #[test]
 #[ignore = "needs PostgreSQL"]
-fn the_tools_of_postgres_copy_and_put_back() {
+fn the_tools_of_postgres_copy_and_restore() {
     let folder = TempDir::new().expect("a folder");
     let (from, to) = (Database::empty(), Database::empty());
     let served = Served::start_with(&folder.path().join("from"), &["--database", from.url()]);

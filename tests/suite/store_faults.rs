@@ -1,4 +1,4 @@
-//! A fault of the store is named in the log, metrics, health, alerts and the API, and is gone from all of them when it is over.
+//! Tests that the log, metrics, health, alerts and the API name a fault of the store, and stop when it is over.
 
 use serde_json::{Value, json};
 use tidegate_testkit::{redis::Redis, wait_for, wait_until};
@@ -18,7 +18,7 @@ impl Fleet {
         nodes.iter().find(|node| node["node"] == name).expect("it is there")["store"].clone()
     }
 
-    /// The message of the alert of this code about the node.
+    /// Returns the message of the alert with this code about the node.
     fn alert(&self, code: &str, name: &str) -> Option<String> {
         let alerts = self.ana.get(&self.admin, "/alerts");
         let alerts = alerts["items"].as_array().expect("alerts");

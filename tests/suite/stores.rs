@@ -1,4 +1,4 @@
-//! The store settings of the real binary: invalid addresses, the help text, and a store that starts later.
+//! Tests of the store settings: invalid addresses, the help text, and a store that starts later.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ use crate::support::{
 const SECRET: &str = "hunter2";
 
 #[test]
-fn an_address_that_is_none_stops_the_start_and_is_not_shown() {
+fn an_invalid_store_address_is_a_startup_error_and_not_shown() {
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
     let data = ["--data", data.to_str().expect("UTF-8")];
@@ -64,7 +64,7 @@ fn an_address_that_is_none_stops_the_start_and_is_not_shown() {
 }
 
 #[test]
-fn files_of_tls_that_cannot_be_used_stop_the_start() {
+fn unusable_tls_files_are_startup_errors() {
     let folder = TempDir::new().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
     let files = CertificateFiles::of(&Authority::new());
@@ -123,7 +123,7 @@ fn a_server_shares_limits_over_tls() {
 }
 
 #[test]
-fn a_prefix_that_keys_cannot_have_stops_the_start() {
+fn an_invalid_key_prefix_is_a_startup_error() {
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
     let data = ["--data", data.to_str().expect("UTF-8")];
@@ -136,7 +136,7 @@ fn a_prefix_that_keys_cannot_have_stops_the_start() {
 }
 
 #[test]
-fn help_says_what_a_store_is_and_shows_no_password() {
+fn help_explains_the_store_and_shows_no_password() {
     for of in ["serve", "node"] {
         let url = format!("redis://:{SECRET}@store");
         let output = command().args([of, "--help"]).env("TIDEGATE_REDIS", url).output().expect("it runs");
@@ -177,7 +177,7 @@ fn a_server_starts_before_its_store_and_connects_to_it_later() {
     let is_away = || ana.get(&served, "/nodes")["items"][0]["store"]["is_away"] == true;
     assert!(is_away());
     redis.start_again();
-    wait_for("it sees that the store is back, though nobody checks", || (!is_away()).then_some(()));
+    wait_for("the node sees without a check that the store is back", || (!is_away()).then_some(()));
     let (_, decision) = check(&served, "ada");
     assert!(decision.get("degraded").is_none() && decision["remaining"] == 99, "{decision}");
 }

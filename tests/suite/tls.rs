@@ -1,4 +1,4 @@
-//! The dashboard and its REST calls over TLS: certificates, new ones while it runs, and what browsers are told.
+//! Tests of the dashboard and the REST API over TLS: certificates, their renewal at run time, and headers for browsers.
 
 use std::{
     fs,
@@ -70,7 +70,8 @@ fn address(served: &Served) -> &str {
     served.admin.strip_prefix("https://").expect("it speaks TLS")
 }
 
-struct Place {
+/// A server with TLS, its authority, and the files of its certificate.
+struct TlsServer {
     served: Served,
     authority: Authority,
     certificate: PathBuf,
@@ -78,7 +79,7 @@ struct Place {
     folder: TempDir,
 }
 
-impl Place {
+impl TlsServer {
     fn new() -> Self {
         let folder = TempDir::new().expect("a folder");
         let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
@@ -92,8 +93,8 @@ impl Place {
 }
 
 #[test]
-fn browsers_are_told_to_come_by_tls_only() {
-    let place = Place::new();
+fn browsers_get_a_header_that_requires_tls() {
+    let place = TlsServer::new();
     let mut connection = connect(&place.authority, &place.served).expect("it is known");
     let body = json!({ "code": place.served.code(), "name": "ana", "password": PASSWORD }).to_string();
     let (head, _) = connection.ask("POST", "/api/v1/setup", &body);
@@ -121,8 +122,8 @@ fn browsers_are_told_to_come_by_tls_only() {
 }
 
 #[test]
-fn a_new_certificate_is_taken_while_connections_go_on() {
-    let place = Place::new();
+fn a_new_certificate_is_loaded_while_connections_continue() {
+    let place = TlsServer::new();
     // What is no certificate, or another's key, keeps the one that there is.
     let (good, key) = (fs::read(&place.certificate).expect("it is there"), fs::read(&place.key).expect("it is there"));
     let mut ana = connect(&place.authority, &place.served).expect("it is known");
@@ -159,8 +160,8 @@ fn a_new_certificate_is_taken_while_connections_go_on() {
 }
 
 #[test]
-fn commands_come_by_tls_and_know_whom_they_ask() {
-    let place = Place::new();
+fn commands_use_tls_and_check_the_certificate_of_the_server() {
+    let place = TlsServer::new();
     let data = place.folder.path().join("data");
     let added = tidegate_reading(
         PASSWORD.as_bytes(),
@@ -189,7 +190,7 @@ fn commands_come_by_tls_and_know_whom_they_ask() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_keeps_the_server_from_starting() {
+fn an_unusable_certificate_is_a_startup_error() {
     let folder = TempDir::new().expect("a folder");
     let at = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
     Authority::new().write(Path::new(&at("cert.pem")), Path::new(&at("key.pem")));
@@ -211,9 +212,9 @@ fn a_certificate_that_cannot_be_used_keeps_the_server_from_starting() {
     assert!(!folder.path().join("data").exists(), "nothing was made");
 }
 
-/// A provider to sign in by is known by the authority that `--oidc-ca` names, and by no other.
+/// The server trusts only the authority that `--oidc-ca` names for the OIDC provider.
 #[test]
-fn a_provider_may_have_an_authority_of_its_own() {
+fn an_oidc_provider_may_have_its_own_certificate_authority() {
     let folder = TempDir::new().expect("a folder");
     let file = |name: &str| folder.path().join(name);
     let authority = Authority::new();

@@ -1,4 +1,4 @@
-//! Spans of requests, from the real binary to a collector that reads OTLP over HTTP.
+//! Tests of tracing: spans of requests, from the server to a collector that reads OTLP over HTTP.
 
 use std::{
     collections::HashSet,
@@ -25,7 +25,7 @@ use tidegate_testkit::{PATIENCE, certificate::Authority, port::ReservedPort, red
 
 use crate::support::{SERVE, command, server::Served, tidegate};
 
-/// A token that callers bring, and an identity: neither is ever sent.
+/// A token of callers and an identity, neither of which is ever exported.
 const TOKEN: &str = "morning-star-0001";
 const WHO: &str = "ada@lovelace.example";
 
@@ -35,7 +35,7 @@ struct Collector {
     requests: Arc<Mutex<Vec<Taken>>>,
 }
 
-/// One request to it.
+/// A request to the collector.
 struct Taken {
     head: String,
     body: Vec<u8>,
@@ -57,7 +57,7 @@ impl Collector {
     }
 
     fn batches(&self) -> Vec<ExportTraceServiceRequest> {
-        let requests = self.requests.lock().expect("nobody panics");
+        let requests = self.requests.lock().expect("no thread panics");
         requests.iter().map(|taken| ExportTraceServiceRequest::decode(&*taken.body).expect("OTLP")).collect()
     }
 
@@ -67,7 +67,7 @@ impl Collector {
     }
 }
 
-/// Takes what comes over a connection.
+/// Receives the requests of a connection.
 fn take(connection: TcpStream, taken: &Mutex<Vec<Taken>>) {
     let mut reader = BufReader::new(connection);
     loop {
@@ -81,7 +81,7 @@ fn take(connection: TcpStream, taken: &Mutex<Vec<Taken>>) {
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
         let mut body = vec![0; length.expect("a length")];
         reader.read_exact(&mut body).expect("as long as it says");
-        taken.lock().expect("nobody panics").push(Taken { head, body });
+        taken.lock().expect("no thread panics").push(Taken { head, body });
         let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
         reader.get_mut().write_all(answer.as_bytes()).expect("it is read");
     }
@@ -127,7 +127,7 @@ impl Traced {
         Self { folder, served, agent }
     }
 
-    /// The status of the answer to a check by `user` with these headers.
+    /// Returns the status of a check of `user` with these headers.
     fn check(&self, user: &str, headers: &[(&str, &str)]) -> u16 {
         self.post("/v1/check", &format!(r#"{{"identities":[{{"kind":"user","value":"{user}"}}]}}"#), headers)
     }
@@ -138,7 +138,7 @@ impl Traced {
         request.send(body).expect("an answer").status().as_u16()
     }
 
-    /// Ends it by SIGTERM: how long that took, and what it logged.
+    /// Stops the server by SIGTERM. Returns how long that took, and the log.
     #[expect(clippy::disallowed_methods, reason = "how long a stop takes is what this is about")]
     fn stop(self) -> (Duration, String) {
         let began = Instant::now();
@@ -159,7 +159,7 @@ fn traceparent(trace: u128, parent: u64, flags: &str) -> String {
 
 /// The spans wait in the queue until the server stops, because it would send them after a minute.
 #[test]
-fn sampled_requests_are_told_to_the_collector_and_nobody_in_them() {
+fn sampled_requests_are_exported_without_identities() {
     let collector = Collector::start();
     let environment = [
         ("OTEL_BSP_SCHEDULE_DELAY", "60000"),
@@ -205,6 +205,11 @@ fn sampled_requests_are_told_to_the_collector_and_nobody_in_them() {
     assert_eq!(spans[0].trace_state, "vendor=1");
     assert_eq!(text(&spans[1].attributes, "tidegate.limit"), Some("default/tier:free/hour"));
 
+    assert_service_and_no_secret(&collector);
+}
+
+/// Asserts that the spans name the service, and that no request to the collector has the token or the identity.
+fn assert_service_and_no_secret(collector: &Collector) {
     let resource =
         collector.batches().swap_remove(0).resource_spans.swap_remove(0).resource.expect("it says who it is");
     let of_resource = |key| text(&resource.attributes, key);
@@ -212,7 +217,7 @@ fn sampled_requests_are_told_to_the_collector_and_nobody_in_them() {
     assert_eq!(of_resource("service.version"), Some(env!("CARGO_PKG_VERSION")));
     assert_eq!(of_resource("service.instance.id"), Some("traced"));
     assert_eq!(of_resource("deployment.environment.name"), Some("test"));
-    let requests = collector.requests.lock().expect("nobody panics");
+    let requests = collector.requests.lock().expect("no thread panics");
     for Taken { head, body } in requests.iter() {
         assert!(head.starts_with("post /v1/traces http/1.1\r\n"), "{head}");
         assert!(head.contains("content-type: application/x-protobuf") && head.contains("x-api-key: of-the-vendor"));
@@ -223,7 +228,7 @@ fn sampled_requests_are_told_to_the_collector_and_nobody_in_them() {
 }
 
 #[test]
-fn of_a_check_that_asked_the_store_it_is_told_how_long_that_took() {
+fn the_span_of_a_check_has_the_time_that_the_store_took() {
     let (collector, redis) = (Collector::start(), Redis::start());
     let url = redis.url();
     let arguments = ["--policy", "policy.toml", "--traces", &collector.url, "--traces-sample", "1/1", "--redis", &url];
@@ -249,7 +254,7 @@ fn of_a_check_that_asked_the_store_it_is_told_how_long_that_took() {
 }
 
 #[test]
-fn of_requests_that_nobody_traced_as_many_are_sampled_as_asked() {
+fn requests_without_a_trace_are_sampled_at_the_configured_rate() {
     for (sample, times, expected) in
         [(None, 2_000, 1..=100), (Some("off"), 100, 0..=0), (Some("1/1"), 100, 100..=100), (Some("1/4"), 400, 40..=160)]
     {
@@ -267,7 +272,7 @@ fn of_requests_that_nobody_traced_as_many_are_sampled_as_asked() {
     }
 }
 
-/// The settings of a file, and of a node.
+/// A node reads its settings from a file.
 #[test]
 fn a_node_sends_its_spans_under_its_name() {
     let collector = Collector::start();
@@ -284,7 +289,7 @@ fn a_node_sends_its_spans_under_its_name() {
     assert_eq!((text(&resource.attributes, "service.instance.id"), collector.spans().len()), (Some("edge-1"), 1));
 }
 
-/// Checks do not notice; the log says it once, and a stop takes no longer than `stops_within`.
+/// Asserts that checks are not delayed, the log has one warning, and a stop takes at most `stops_within`.
 fn a_collector_takes_nothing(stops_within: Duration) {
     let port = ReservedPort::new();
     let away = port.address();
@@ -317,13 +322,13 @@ fn a_collector_takes_nothing(stops_within: Duration) {
 }
 
 #[test]
-fn a_collector_that_takes_nothing_holds_nobody_up() {
+fn a_collector_that_accepts_nothing_delays_no_request() {
     a_collector_takes_nothing(PATIENCE);
 }
 
 /// The test server answers every client that trusts its certificate, and requires a token.
 #[test]
-fn a_collector_with_a_certificate_is_known_by_whom_the_machine_trusts() {
+fn a_collector_is_checked_by_the_authorities_of_the_machine() {
     let folder = TempDir::new().expect("a folder");
     let [ca, certificate, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| folder.path().join(name));
     let authority = Authority::new();
@@ -356,12 +361,12 @@ fn without_the_setting_nothing_is_traced() {
         assert!(matches!(traced.check(WHO, &[("traceparent", &parent)]), 200 | 429));
     }
     let (_, log) = traced.stop();
-    assert!(collector.requests.lock().expect("nobody panics").is_empty());
+    assert!(collector.requests.lock().expect("no thread panics").is_empty());
     assert!(!log.contains("123456789abcdef0") && !log.to_lowercase().contains("opentelemetry"), "{log}");
 }
 
 #[test]
-fn what_cannot_be_a_collector_is_refused_with_what_to_do() {
+fn an_invalid_collector_url_is_rejected_with_what_to_do() {
     for (arguments, says) in [
         (["--traces", "localhost:4318"], "http://127.0.0.1:4318"),
         (["--traces", "grpc://localhost:4317"], "http://127.0.0.1:4318"),
@@ -378,7 +383,7 @@ mod long {
 
     #[test]
     #[ignore = "long: bounds the time of a stop, which a busy machine does not keep"]
-    fn a_collector_that_takes_nothing_holds_no_stop_up_for_five_seconds() {
+    fn a_collector_that_accepts_nothing_delays_a_stop_by_less_than_five_seconds() {
         a_collector_takes_nothing(Duration::from_secs(5));
     }
 }

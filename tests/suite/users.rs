@@ -10,7 +10,7 @@ use crate::support::{Run, server::Served, tidegate_reading};
 const PASSWORD: &str = "correct horse battery";
 const OTHER: &str = "another few words";
 
-/// Runs `tidegate admin user ...` with this on standard input.
+/// Runs `tidegate admin user` with these arguments and this standard input.
 fn user(data: &Path, arguments: &[&str], stdin: &str) -> (Option<i32>, String, String) {
     let data = data.to_str().expect("text");
     let place = ["--data", data];

@@ -12,12 +12,12 @@ use std::{
 
 use clap::Parser;
 use tidegate_benches::{
-    comparison::{Row, RowResult, THROUGHPUT_GOAL},
+    comparison::{ComparisonRow, RowResult, THROUGHPUT_GOAL},
     footprint::{self, Footprint},
     full_check::{CLIENTS, FullCheck, OneHandle, snapshot},
     publishing::{self, PublishingResult, TailLatency},
     random::{Uniform, draw_many},
-    record::{Goal, Record, mark_best},
+    record::{Goal, RowRecord, mark_best},
     recorded,
     rows::{GROUPS, MEMORY, PUBLISHING, row_names},
     spread::Spread,
@@ -140,7 +140,7 @@ struct Run<'a> {
     rows: (usize, usize),
     /// The end of a quick run.
     ends: Instant,
-    records: Vec<Record>,
+    records: Vec<RowRecord>,
     left_out: Vec<&'static str>,
 }
 
@@ -184,7 +184,7 @@ impl<'a> Run<'a> {
         move |round| bar.show(&format!("row {begun} of {wanted}, {work}: round {} of {rounds}", round + 1))
     }
 
-    fn measure_row(&mut self, row: &Row<'_>) {
+    fn measure_row(&mut self, row: &ComparisonRow<'_>) {
         if !self.is_wanted(row.work) {
             return;
         }
@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
             ("clock only, publishing", control, None),
             ("clock only, without", tails.without.control, None),
         ] {
-            let record = Record::new(row, ours.median, (peer, theirs.median), goal);
+            let record = RowRecord::new(row, ours.median, (peer, theirs.median), goal);
             let above = format!("{:+.0} above", ours.median - theirs.median);
             println!("  {peer:<28} {}  {above}{}", figures(theirs, 0), verdict(&record));
             self.records.push(record);
@@ -246,7 +246,7 @@ impl<'a> Run<'a> {
         println!("  {:<28} {:>9.2} bytes per key", "tidegate", ours.bytes_per_key);
         let mut records = Vec::new();
         let mut add = |ours, peer, goal, is_peer| {
-            let record = Record { is_peer, ..Record::new(row, ours, peer, goal) };
+            let record = RowRecord { is_peer, ..RowRecord::new(row, ours, peer, goal) };
             println!("  {:<28} {:>9.2}  {:.2}{}", peer.0, peer.1, record.ratio, verdict(&record));
             records.push(record);
         };
@@ -280,7 +280,7 @@ impl<'a> Run<'a> {
         let met = goals.iter().filter(|(_, (_, _, met))| *met).count();
         println!("\n{met} of {} goals met", goals.len());
         for (record, (beside, target, _)) in goals.iter().filter(|(_, (_, _, met))| !met) {
-            let Record { work, ours_ns, peer_ns, ratio, .. } = record;
+            let RowRecord { work, ours_ns, peer_ns, ratio, .. } = record;
             println!("  missed: {work}, beside {beside}: {ours_ns:.1} and {peer_ns:.1}, ratio {ratio:.2} ({target})");
         }
         for work in &self.left_out {
@@ -355,7 +355,7 @@ fn figures(Spread { least, median, most }: Spread, digits: usize) -> String {
     format!("{median:>9.digits$} {:<20}", format!("[{least:.digits$}, {most:.digits$}]"))
 }
 
-fn verdict(record: &Record) -> String {
+fn verdict(record: &RowRecord) -> String {
     record.target.as_deref().zip(record.met).map(judged).unwrap_or_default()
 }
 

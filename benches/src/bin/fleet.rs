@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate::{Engine, Identity, Request};
 use tidegate_benches::{BenchResult, admin_session::AdminSession};
-use tidegate_fleet::{Agent, AgentHandle, Token};
+use tidegate_fleet::{Agent, AgentHandle, NodeToken};
 use tokio::runtime::{self, Runtime};
 
 #[global_allocator]
@@ -175,7 +175,7 @@ fn measure_checks(runtime: &Runtime, admin: &AdminServer, rounds: usize) -> Benc
 fn measure_idle_nodes(runtime: &Runtime, admin: &AdminServer, followers: usize) -> BenchResult<()> {
     let before = admin.resident_kb()?;
     let started = (0..followers).map(|node| {
-        let agent = Agent::new(&admin.session.url, Token::file(&admin.token)).named(format!("idle-{node}"));
+        let agent = Agent::new(&admin.session.url, NodeToken::file(&admin.token)).named(format!("idle-{node}"));
         runtime.block_on(agent.start(Arc::new(Engine::with_max_keys(1))))
     });
     let started = started.collect::<Result<Vec<AgentHandle>, _>>()?;
@@ -205,7 +205,7 @@ impl Node {
         let engine = Arc::new(Engine::with_max_keys(10_000));
         let name = format!("node-{}", folder.display()).replace('/', "-");
         let agent =
-            Agent::new(&admin.session.url, Token::file(&admin.token)).named(&name[name.len().saturating_sub(60)..]);
+            Agent::new(&admin.session.url, NodeToken::file(&admin.token)).named(&name[name.len().saturating_sub(60)..]);
         let agent = runtime.block_on(agent.keeping_in(folder).start(Arc::clone(&engine)))?;
         runtime.block_on(agent.has_policy());
         Ok(Self { engine, _agent: agent })

@@ -28,7 +28,9 @@ use tidegate_benches::{
     histogram::Histogram,
     http2::{Http2Connection, request},
     latency::Latencies,
-    servers::{Server, ServerArguments, free_port, log_errors, pin_client, tidegate_command, turns, write_policy},
+    servers::{
+        ServerArguments, ServerProcess, free_port, log_errors, pin_client, tidegate_command, turns, write_policy,
+    },
     spread::Spread,
 };
 use tidegate_service::grpc::proto::{
@@ -195,7 +197,7 @@ fn batch() -> Vec<u8> {
 
 /// A server under load, with the calls that it gets.
 struct Side {
-    server: Server,
+    server: ServerProcess,
     /// The encoded calls, one for each user.
     checks: Vec<Vec<u8>>,
     /// Whether the server has the methods of `tidegate.v1`.
@@ -204,17 +206,17 @@ struct Side {
 
 impl Side {
     fn bare() -> BenchResult<Self> {
-        Ok(Self::ours(Server::start_bare()?))
+        Ok(Self::ours(ServerProcess::start_bare()?))
     }
 
     fn tidegate(binary: &Path, folder: &Path) -> BenchResult<Self> {
         let (policy, port) = (write_policy(folder, &[])?, free_port()?);
         let mut command = tidegate_command(binary, &[("--grpc", port)], &folder.join("data"));
         command.arg("--policy").arg(policy);
-        Ok(Self::ours(Server::start("tidegate", command, port)?))
+        Ok(Self::ours(ServerProcess::start("tidegate", command, port)?))
     }
 
-    fn ours(server: Server) -> Self {
+    fn ours(server: ServerProcess) -> Self {
         let checks = (0..USERS).map(|user| request(CHECK, &check(user).encode_to_vec())).collect();
         Self { server, checks, has_our_methods: true }
     }
@@ -243,7 +245,7 @@ impl Side {
         };
         let path = "/throttlecrab.RateLimiter/Throttle";
         let checks = (0..USERS).map(|user| request(path, &throttle(user).encode_to_vec())).collect();
-        Ok(Self { server: Server::start_throttlecrab(binary, "grpc")?, checks, has_our_methods: false })
+        Ok(Self { server: ServerProcess::start_throttlecrab(binary, "grpc")?, checks, has_our_methods: false })
     }
 
     fn connect(&self, count: usize) -> BenchResult<Vec<Http2Connection>> {

@@ -18,7 +18,7 @@ use tidegate_benches::{
     latency::Latencies,
     scraper::Scraper,
     servers::{
-        CLIENT_CPU, CONNECTIONS, Server, ServerArguments, free_port, is_whole_over_http, log_errors, pin_client,
+        CLIENT_CPU, CONNECTIONS, ServerArguments, ServerProcess, free_port, is_whole_over_http, log_errors, pin_client,
         tidegate_command, turns, wide_limit, write_policy,
     },
     spread::Spread,
@@ -140,14 +140,14 @@ fn bare(port: u16) -> BenchResult<()> {
 
 /// A server under load, with the requests that it gets.
 struct Side {
-    server: Server,
+    server: ServerProcess,
     /// The encoded requests, one for each user.
     requests: Vec<String>,
 }
 
 impl Side {
     fn bare() -> BenchResult<Self> {
-        Ok(Self::new(Server::start_bare()?, "/v1/check", check))
+        Ok(Self::new(ServerProcess::start_bare()?, "/v1/check", check))
     }
 
     /// Starts our server with a policy that has this many rules, none of which applies to the requests.
@@ -158,15 +158,15 @@ impl Side {
         let (policy, port) = (write_policy(folder, &rules)?, free_port()?);
         let mut command = tidegate_command(binary, &[("--http", port)], &folder.join("data"));
         command.arg("--policy").arg(policy);
-        Ok(Self::new(Server::start("tidegate", command, port)?, "/v1/check", check))
+        Ok(Self::new(ServerProcess::start("tidegate", command, port)?, "/v1/check", check))
     }
 
     fn throttlecrab(binary: &Path) -> BenchResult<Self> {
         let body = |user: usize| json!({ "key": format!("u{user}"), "max_burst": 1_000_000, "count_per_period": 1_000_000, "period": 1 });
-        Ok(Self::new(Server::start_throttlecrab(binary, "http")?, "/throttle", |user| body(user).to_string()))
+        Ok(Self::new(ServerProcess::start_throttlecrab(binary, "http")?, "/throttle", |user| body(user).to_string()))
     }
 
-    fn new(server: Server, path: &str, body: impl Fn(usize) -> String) -> Self {
+    fn new(server: ServerProcess, path: &str, body: impl Fn(usize) -> String) -> Self {
         let request = |user| {
             let body = body(user);
             format!(

@@ -20,7 +20,7 @@ use tidegate_benches::{
     spread::Spread,
     store::{connect_node, start_redis},
 };
-use tidegate_fleet::store::{Shared, StoreSettings};
+use tidegate_fleet::store::{SharedEngine, StoreSettings};
 use tokio::{runtime, task::JoinSet};
 
 #[global_allocator]
@@ -67,7 +67,7 @@ struct OutageFigures {
 
 /// Checks periodically until `until`. Returns the wait of each check that began after `from`.
 async fn call(
-    shared: &Shared<SystemClock>,
+    shared: &SharedEngine<SystemClock>,
     caller: u32,
     (from, until): (Instant, Instant),
 ) -> BenchResult<Vec<Duration>> {

@@ -16,7 +16,7 @@ use tidegate_benches::{
     BenchResult,
     latency::Latencies,
     servers::{
-        CLIENT_CPU, CONNECTIONS, Server, ServerArguments, free_port, pin_client, pinned, tidegate_command, turns,
+        CLIENT_CPU, CONNECTIONS, ServerArguments, ServerProcess, free_port, pin_client, pinned, tidegate_command, turns,
     },
     spread::Spread,
 };
@@ -154,7 +154,7 @@ fn bare(port: u16) -> BenchResult<()> {
 
 /// A server under load, with the command that it gets.
 struct Side {
-    server: Server,
+    server: ServerProcess,
     /// The name of the command.
     name: &'static str,
     /// The arguments after the key.
@@ -163,13 +163,13 @@ struct Side {
 
 impl Side {
     fn bare() -> BenchResult<Self> {
-        Ok(Self { server: Server::start_bare()?, name: "CL.THROTTLE", numbers: &NUMBERS })
+        Ok(Self { server: ServerProcess::start_bare()?, name: "CL.THROTTLE", numbers: &NUMBERS })
     }
 
     fn tidegate(binary: &Path, folder: &Path) -> BenchResult<Self> {
         let port = free_port()?;
         let command = tidegate_command(binary, &[("--resp", port)], &folder.join("data"));
-        Ok(Self { server: Server::start("tidegate", command, port)?, name: "CL.THROTTLE", numbers: &NUMBERS })
+        Ok(Self { server: ServerProcess::start("tidegate", command, port)?, name: "CL.THROTTLE", numbers: &NUMBERS })
     }
 
     fn redis(folder: &Path) -> BenchResult<Self> {
@@ -177,13 +177,14 @@ impl Side {
         let mut command = pinned(Path::new("redis-server"));
         command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no", "--dir"]).arg(folder);
         // Each key gets a value, which `GET` then returns.
-        let set = Self { server: Server::start("redis GET", command, port)?, name: "SET", numbers: &["1000000"] };
+        let set =
+            Self { server: ServerProcess::start("redis GET", command, port)?, name: "SET", numbers: &["1000000"] };
         set.benchmark(16, "50000")?;
         Ok(Self { name: "GET", numbers: &[], ..set })
     }
 
     fn throttlecrab(binary: &Path) -> BenchResult<Self> {
-        Ok(Self { server: Server::start_throttlecrab(binary, "redis")?, name: "THROTTLE", numbers: &NUMBERS })
+        Ok(Self { server: ServerProcess::start_throttlecrab(binary, "redis")?, name: "THROTTLE", numbers: &NUMBERS })
     }
 
     /// Sends `count` commands at full speed, `depth` at once. Returns commands a second, and the server's processor time for each

@@ -22,7 +22,7 @@ use tidegate_benches::{
     spread::Spread,
     store::{connect_node, script_calls, start_redis},
 };
-use tidegate_fleet::store::{Shared, StoreSettings};
+use tidegate_fleet::store::{SharedEngine, StoreSettings};
 use tokio::{runtime, task::JoinSet};
 
 #[global_allocator]
@@ -65,7 +65,7 @@ struct CallerCounts {
 
 /// Checks keys until `until`; checks before `from` do not count.
 async fn call(
-    shared: &Shared<SystemClock>,
+    shared: &SharedEngine<SystemClock>,
     keys: &[Box<str>],
     start: usize,
     (from, until): (Instant, Instant),
@@ -104,7 +104,7 @@ async fn call(
 }
 
 /// Lets each node check each key once, many keys at a time.
-async fn check_all_keys(nodes: &[Arc<Shared<SystemClock>>]) -> BenchResult<()> {
+async fn check_all_keys(nodes: &[Arc<SharedEngine<SystemClock>>]) -> BenchResult<()> {
     let mut tasks = JoinSet::new();
     for (node, from) in nodes.iter().flat_map(|node| (0..WARM_UP_TASKS).map(move |from| (Arc::clone(node), from))) {
         tasks.spawn(async move {

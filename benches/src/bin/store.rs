@@ -5,7 +5,7 @@
 //! - `swaps, in turn`: the same, one check after the other on each node.
 //! - `swaps, together`: the same, with all waiting checks of a node in one step.
 //! - `additions, one by one`: the script of the store, with one check a call.
-//! - `additions, together`: the calls of `Shared`, which charge all waiting checks in one call.
+//! - `additions, together`: the calls of `SharedEngine`, which charge all waiting checks in one call.
 //!
 //! Four nodes of this process have a number of waiting checks each. Redis has one processor, the nodes have the other.
 #![expect(clippy::print_stdout, reason = "the program prints a report")]
@@ -29,7 +29,7 @@ use tidegate_benches::{
     spread::Spread,
     store::{connect_node, script_calls, start_redis},
 };
-use tidegate_fleet::store::{Shared, StoreSettings};
+use tidegate_fleet::store::{SharedEngine, StoreSettings};
 use tokio::{runtime, sync::Mutex, task::JoinSet};
 
 const NODES: usize = 4;
@@ -99,7 +99,7 @@ impl SwapNode {
 }
 
 /// Makes one check of the hot key, and counts its decision.
-async fn check(shared: &Shared<tidegate::clock::SystemClock>, count: &DecisionCounts) -> BenchResult<()> {
+async fn check(shared: &SharedEngine<tidegate::clock::SystemClock>, count: &DecisionCounts) -> BenchResult<()> {
     let who = [Identity::new("user", "hot")?];
     let request = Request::new(&who)?;
     let decision = shared.decide(&request).await;

@@ -20,7 +20,7 @@ pub struct KeyHash(pub(crate) u64);
 /// The type of a key that is not text. It decides what the words of the key mean.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
-pub(crate) enum Form {
+pub(crate) enum KeyType {
     Number,
     Ip,
     Tuple,
@@ -48,14 +48,14 @@ pub(crate) fn kind_hash(kind: &str) -> u64 {
 /// Hashes [keys](crate::Key), with the secrets of one limiter or engine.
 pub struct KeyHasher {
     secrets: RapidSecrets,
-    /// The word of the first [`Form`].
-    forms: u64,
+    /// The word of the first [`KeyType`].
+    key_types: u64,
 }
 
 impl KeyHasher {
     pub(crate) fn new(seed: u64) -> Self {
         let secrets = RapidSecrets::seed(seed);
-        Self { forms: rapidhash_v3_seeded(b"", &secrets), secrets }
+        Self { key_types: rapidhash_v3_seeded(b"", &secrets), secrets }
     }
 
     /// Returns a hasher with secrets from the operating system.
@@ -75,7 +75,7 @@ impl KeyHasher {
         KeyHash(rapidhash_v3_seeded(bytes, &self.secrets))
     }
 
-    /// Returns the hash of a key that is not text: the word of its [`form`](Self::form), then its parts.
+    /// Returns the hash of a key that is not text: the word of its [type](Self::key_type), then its parts.
     #[inline]
     pub(crate) fn words<const N: usize>(&self, words: [u64; N]) -> KeyHash {
         self.bytes(words.map(u64::to_ne_bytes).as_flattened())
@@ -84,8 +84,8 @@ impl KeyHasher {
     /// Returns the word that says what the words after it mean. It is as secret as the hash, so no client can send a text with the
     /// same bytes.
     #[inline]
-    pub(crate) fn form(&self, form: Form) -> u64 {
-        self.forms.wrapping_add(form as u64)
+    pub(crate) fn key_type(&self, key_type: KeyType) -> u64 {
+        self.key_types.wrapping_add(key_type as u64)
     }
 
     /// Returns the hash of an identity; `kind` is the [`kind_hash`] of its kind.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::base::hash::{Form, KeyHash, KeyHasher};
+use crate::base::hash::{KeyHash, KeyHasher, KeyType};
 
 /// A value by which a [`KeyedLimiter`](crate::KeyedLimiter) or a [`Handle`](crate::Handle) counts. A key is hashed in place:
 /// nothing is formatted, copied or kept.
@@ -88,7 +88,7 @@ by_bytes!([] [u8], [const N: usize] [u8; N], [] str, [] String);
 impl Key for u64 {
     #[inline]
     fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
-        hasher.words([hasher.form(Form::Number), *self])
+        hasher.words([hasher.key_type(KeyType::Number), *self])
     }
 }
 
@@ -111,7 +111,7 @@ impl Key for u128 {
     fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
         match u64::try_from(*self) {
             Ok(small) => small.key_hash(hasher),
-            Err(_) => hasher.words([hasher.form(Form::Number), (self >> 64) as u64, *self as u64]),
+            Err(_) => hasher.words([hasher.key_type(KeyType::Number), (self >> 64) as u64, *self as u64]),
         }
     }
 }
@@ -119,7 +119,7 @@ impl Key for u128 {
 impl Key for Ipv4Addr {
     #[inline]
     fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
-        hasher.words([hasher.form(Form::Ip), self.to_bits().into()])
+        hasher.words([hasher.key_type(KeyType::Ip), self.to_bits().into()])
     }
 }
 
@@ -128,7 +128,7 @@ impl Key for Ipv6Addr {
     fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
         match self.to_ipv4_mapped() {
             Some(mapped) => mapped.key_hash(hasher),
-            None => hasher.words([hasher.form(Form::Ip), (self.to_bits() >> 64) as u64, self.to_bits() as u64]),
+            None => hasher.words([hasher.key_type(KeyType::Ip), (self.to_bits() >> 64) as u64, self.to_bits() as u64]),
         }
     }
 }
@@ -146,7 +146,7 @@ impl Key for IpAddr {
 impl<A: Key, B: Key> Key for (A, B) {
     #[inline]
     fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
-        hasher.words([hasher.form(Form::Tuple), self.0.key_hash(hasher).0, self.1.key_hash(hasher).0])
+        hasher.words([hasher.key_type(KeyType::Tuple), self.0.key_hash(hasher).0, self.1.key_hash(hasher).0])
     }
 }
 
@@ -154,7 +154,7 @@ impl<A: Key, B: Key, C: Key> Key for (A, B, C) {
     #[inline]
     fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
         let [a, b, c] = [self.0.key_hash(hasher), self.1.key_hash(hasher), self.2.key_hash(hasher)];
-        hasher.words([hasher.form(Form::Tuple), a.0, b.0, c.0])
+        hasher.words([hasher.key_type(KeyType::Tuple), a.0, b.0, c.0])
     }
 }
 

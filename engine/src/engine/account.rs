@@ -12,17 +12,17 @@ use crate::{
         time::{Nanos, SECOND_NS},
     },
     engine::{
-        active_policy::{ActiveLimit, ActivePolicy, Attempt, ConversionError, StaleSnapshot},
+        active_policy::{ActiveLimit, ActivePolicy, ConversionError, SnapshotResult, StaleSnapshot},
         buckets::Buckets,
         decision::{DecidedBy, Decision, Outcome},
         fast_path::FastPathMiss,
     },
-    policy::{compiled::Stored, document::OnFailure, planner::PlanEntry},
+    policy::{compiled::StoredNumbers, document::OnFailure, planner::PlanEntry},
     storage::{
         atomic_update::Next,
         layout::BucketState,
         sliding_log::StepResult,
-        table::{Key, RaceCounts, SlotSnapshot, TableFull},
+        table::{HashedKey, RaceCounts, SlotSnapshot, TableFull},
     },
 };
 
@@ -35,10 +35,10 @@ pub(crate) struct Account<'l> {
     pub(super) limit: &'l ActiveLimit,
     /// The numbers in the store, for a limit that nodes share. The limit's own numbers are then those of a node that
     /// counts alone.
-    stored: Option<&'l Stored>,
+    stored: Option<&'l StoredNumbers>,
     /// The version of the snapshot that `limit` belongs to.
     pub(super) version: u64,
-    key: Key,
+    key: HashedKey,
     cost: u64,
 }
 
@@ -107,7 +107,7 @@ impl<'l> Account<'l> {
     /// Returns the account of a limit without a snapshot.
     #[inline(always)]
     pub(crate) fn without_policy(limit: &'l ActiveLimit, identity: IdentityHash, cost: u64) -> Self {
-        let key = Key::new(limit.id, KeyHasher::key(limit.hash, identity));
+        let key = HashedKey::new(limit.id, KeyHasher::key(limit.hash, identity));
         Self { limit, stored: None, version: 0, key, cost }
     }
 
@@ -193,7 +193,7 @@ impl<'l> Account<'l> {
 
     /// Previews the charge. Charges nothing; a denial ends the striping of the key, as that of a charge does.
     #[inline(always)]
-    pub(crate) fn look<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Attempt<ChargePreview<'b>> {
+    pub(crate) fn look<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> SnapshotResult<ChargePreview<'b>> {
         match self.look_fast_path(buckets, &|| now) {
             Ok(preview) => Ok(preview),
             Err(_) => self.look_slow_path(buckets, now).map(ChargePreview::from),
@@ -202,7 +202,7 @@ impl<'l> Account<'l> {
 
     /// Previews the charge in every case that the fast path leaves.
     #[inline(never)]
-    fn look_slow_path<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Attempt<ChargeResult> {
+    fn look_slow_path<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> SnapshotResult<ChargeResult> {
         if let Some(log) = self.log(buckets) {
             return self.look_at_log(buckets, &log, now);
         }
@@ -240,7 +240,7 @@ impl<'l> Account<'l> {
     /// Returns the word of the key's bucket under the numbers of the snapshot, if that is still the newest; without a
     /// bucket, the word of one of which nothing is used.
     #[inline(always)]
-    fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<BucketState>) -> Attempt<u64> {
+    fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<BucketState>) -> SnapshotResult<u64> {
         if self.is_stale(buckets) {
             return Err(StaleSnapshot);
         }
@@ -283,7 +283,7 @@ impl<'l> Account<'l> {
         buckets: &Buckets<C>,
         now: Nanos,
         preview: &mut ChargePreview<'_>,
-    ) -> Attempt<()> {
+    ) -> SnapshotResult<()> {
         // The store has charged what it answered.
         let is_here = !matches!(preview.charged.site, BucketSite::Store | BucketSite::Nowhere);
         if is_here && !self.swap(preview) {
@@ -306,7 +306,7 @@ impl<'l> Account<'l> {
         &self,
         buckets: &Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
-    ) -> Attempt<ChargeResult> {
+    ) -> SnapshotResult<ChargeResult> {
         self.charge_after(buckets, read_clock, FastPathMiss::Untried)
     }
 
@@ -317,7 +317,7 @@ impl<'l> Account<'l> {
         buckets: &Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
         mut missed: FastPathMiss,
-    ) -> Attempt<ChargeResult> {
+    ) -> SnapshotResult<ChargeResult> {
         if let FastPathMiss::Untried = missed {
             match self.charge_fast_path(buckets, read_clock) {
                 Ok(charged) => return Ok(charged),
@@ -361,7 +361,12 @@ impl<'l> Account<'l> {
     /// Charges the limit in every case that the fast path leaves, after this many lost races.
     #[cold]
     #[inline(never)]
-    fn charge_slow_path<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, retries: u64) -> Attempt<ChargeResult> {
+    fn charge_slow_path<C: Clock>(
+        self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        retries: u64,
+    ) -> SnapshotResult<ChargeResult> {
         if self.limit.meter.is_none() {
             return Ok(self.step(0, now, BucketSite::Slot));
         }
@@ -377,7 +382,7 @@ impl<'l> Account<'l> {
         buckets: &Buckets<C>,
         mut now: Nanos,
         met: &mut RaceCounts,
-    ) -> Result<Attempt<ChargeResult>, TableFull> {
+    ) -> Result<SnapshotResult<ChargeResult>, TableFull> {
         if let Some(log) = self.log(buckets) {
             return self.charge_log(buckets, &log, now);
         }
@@ -419,7 +424,7 @@ impl<'l> Account<'l> {
         now: Nanos,
         met: &mut RaceCounts,
         transition: impl Fn(BucketState, Nanos) -> Next<BucketState, T>,
-    ) -> Result<Attempt<T>, TableFull> {
+    ) -> Result<SnapshotResult<T>, TableFull> {
         buckets.table.update_by(
             self.limit.group,
             self.key,

@@ -152,7 +152,7 @@ pub(super) struct MeterChange {
 pub(crate) struct StaleSnapshot;
 
 /// The result of an attempt under a snapshot that may be stale by now.
-pub(crate) type Attempt<T> = Result<T, StaleSnapshot>;
+pub(crate) type SnapshotResult<T> = Result<T, StaleSnapshot>;
 
 /// The reason why a bucket cannot be brought to the numbers of a snapshot.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@ use crate::{
     },
     engine::{
         account::{Account, ChargeResult},
-        active_policy::{ActiveLimit, ActivePolicy, Attempt},
+        active_policy::{ActiveLimit, ActivePolicy, SnapshotResult},
         buckets::Buckets,
         decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
         decision::{Decision, Shadows},
@@ -99,7 +99,7 @@ impl<C: Clock> Engine<C> {
         }
     }
 
-    fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Attempt<Decisions<'_>> {
+    fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> SnapshotResult<Decisions<'_>> {
         let buckets = &self.buckets;
         let active = self.active.load();
         let now = buckets.clock.now();
@@ -191,7 +191,7 @@ impl<'r, 'l> AtomicBatch<'r, 'l> {
     }
 
     /// Returns the decisions on the requests that would be denied. Charges nothing.
-    fn denials<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Attempt<Decisions<'b>> {
+    fn denials<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> SnapshotResult<Decisions<'b>> {
         let mut denials: Decisions<'b> = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
             let earlier = || {
@@ -223,7 +223,7 @@ impl<'r, 'l> AtomicBatch<'r, 'l> {
         now: Nanos,
         decisions: &mut Decisions<'b>,
         are: impl Fn(&BatchEntry<'r>) -> bool,
-    ) -> Attempt<()> {
+    ) -> SnapshotResult<()> {
         for (entry, decision) in self.entries.iter().zip(decisions).filter(|(entry, it)| it.is_none() && are(entry)) {
             let accounts: Accounts<'_> = self.accounts(entry).iter().map(|account| account.with_cost(0)).collect();
             let mut left = Admitted::new();
@@ -247,7 +247,7 @@ impl<'r, 'l> AtomicBatch<'r, 'l> {
         buckets: &'b Buckets<C>,
         active: &ActivePolicy,
         decisions: &mut Decisions<'b>,
-    ) -> Attempt<Option<(usize, Decision<'b>)>> {
+    ) -> SnapshotResult<Option<(usize, Decision<'b>)>> {
         let mark = buckets.refund_log.mark_brief();
         let mut taken: Vec<(usize, ChargeResult)> = Vec::with_capacity(self.accounts.len());
         let open = self.entries.iter().zip(decisions).enumerate().filter(|(_, (_, decision))| decision.is_none());

@@ -7,7 +7,7 @@ use crate::{
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
     engine::{
         account::{Account, ChargeResult},
-        active_policy::{ActiveLimit, ActivePolicy, Attempt},
+        active_policy::{ActiveLimit, ActivePolicy, SnapshotResult},
         decision::Decision,
         fast_path::FastPathMiss,
         names::LimitIndex,
@@ -95,7 +95,7 @@ impl<C: Clock> Engine<C> {
     pub(crate) fn with_plan<T>(
         &self,
         request: &Request<'_>,
-        decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Attempt<T>,
+        decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> SnapshotResult<T>,
     ) -> T {
         self.with_plan_by(Snapshot::plan, request, || self.buckets.clock.now(), decide)
     }
@@ -106,7 +106,7 @@ impl<C: Clock> Engine<C> {
         plan_by: impl Fn(&Snapshot, &Request<'_>, Nanos, &KeyHasher, &mut Plan),
         request: &Request<'_>,
         read_clock: impl Fn() -> Nanos,
-        mut decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Attempt<T>,
+        mut decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> SnapshotResult<T>,
     ) -> T {
         loop {
             let active = self.active.load();
@@ -126,7 +126,7 @@ impl<C: Clock> Engine<C> {
         request: &Request<'_>,
         plan: &[PlanEntry],
         now: Nanos,
-    ) -> Attempt<Decision<'_>> {
+    ) -> SnapshotResult<Decision<'_>> {
         if request.cost == 0 {
             return self.buckets.peek(active, plan, now);
         }
@@ -152,7 +152,7 @@ impl<C: Clock> Engine<C> {
         entry: PlanEntry,
         read_clock: &impl Fn() -> Nanos,
         missed: FastPathMiss,
-    ) -> Attempt<ChargeResult> {
+    ) -> SnapshotResult<ChargeResult> {
         let charged = account.charge_after(&self.buckets, read_clock, missed)?;
         self.observers.show(input, || (Some(entry), account.decision(&self.buckets, 0, charged)), charged.now);
         Ok(charged)
@@ -166,7 +166,7 @@ impl<C: Clock> Engine<C> {
         input: CheckInput<'_>,
         plan: &[PlanEntry],
         now: Nanos,
-    ) -> Attempt<Decision<'_>> {
+    ) -> SnapshotResult<Decision<'_>> {
         let decision = self.buckets.decide(active, plan, now)?;
         self.count(active, input, plan, &decision, now);
         Ok(decision)

@@ -10,7 +10,7 @@ use crate::{
     },
     engine::{
         account::{Account, BucketSite, ChargePreview, ChargeResult},
-        active_policy::{ActivePolicy, Attempt, StaleSnapshot},
+        active_policy::{ActivePolicy, SnapshotResult, StaleSnapshot},
         buckets::Buckets,
         decision::{Decision, Degraded, Shadows},
     },
@@ -55,7 +55,7 @@ pub(crate) fn accounts<'l>(active: &'l ActivePolicy, plan: &[PlanEntry]) -> impl
 
 impl<C: Clock> Buckets<C> {
     /// Decides a plan, and charges it when it is allowed.
-    pub(crate) fn decide(&self, active: &ActivePolicy, plan: &[PlanEntry], now: Nanos) -> Attempt<Decision<'_>> {
+    pub(crate) fn decide(&self, active: &ActivePolicy, plan: &[PlanEntry], now: Nanos) -> SnapshotResult<Decision<'_>> {
         let (mut limits, mut admitted) = (Accounts::new(), Admitted::new());
         // The buckets come from memory at the same time.
         limits.extend(accounts(active, plan).inspect(|account| account.prefetch(self)));
@@ -63,7 +63,7 @@ impl<C: Clock> Buckets<C> {
     }
 
     /// Returns what [`decide`](Self::decide) would decide. Charges nothing.
-    pub(crate) fn peek(&self, active: &ActivePolicy, plan: &[PlanEntry], now: Nanos) -> Attempt<Decision<'_>> {
+    pub(crate) fn peek(&self, active: &ActivePolicy, plan: &[PlanEntry], now: Nanos) -> SnapshotResult<Decision<'_>> {
         let mut limits = Accounts::new();
         limits.extend(accounts(active, plan));
         self.look_at_all(active, &limits, now, NO_ANSWERS)
@@ -79,7 +79,7 @@ impl<C: Clock> Buckets<C> {
         now: Nanos,
         answers: StoreAnswers<'_>,
         admitted: &mut Admitted<'b>,
-    ) -> Attempt<Decision<'b>> {
+    ) -> SnapshotResult<Decision<'b>> {
         for (place, account) in enforced(accounts) {
             let preview = match answers.decider(place, account, now) {
                 LimitSource::Bucket => account.look(self, now)?,
@@ -131,7 +131,7 @@ impl<C: Clock> Buckets<C> {
         accounts: &[Account<'_>],
         now: Nanos,
         answers: StoreAnswers<'_>,
-    ) -> Attempt<Decision<'_>> {
+    ) -> SnapshotResult<Decision<'_>> {
         let (mut admitted, mut shadows) = (Admitted::new(), Shadows::default());
         for (place, account) in accounts.iter().enumerate() {
             let Some(preview) = answers.look(self, place, account, now)? else { continue };
@@ -150,7 +150,7 @@ impl<C: Clock> Buckets<C> {
         active: &ActivePolicy,
         plan: &[PlanEntry],
         now: Nanos,
-    ) -> Attempt<Option<Decision<'_>>> {
+    ) -> SnapshotResult<Option<Decision<'_>>> {
         let is_here = |account: &Account<'_>| !account.limit.is_shadow && account.on_failure().is_none();
         for (place, account) in accounts(active, plan).enumerate().filter(|(_, account)| is_here(account)) {
             let looked = account.look(self, now)?.charged;
@@ -223,7 +223,7 @@ impl StoreAnswers<'_> {
         place: usize,
         account: &Account<'_>,
         now: Nanos,
-    ) -> Attempt<Option<ChargePreview<'b>>> {
+    ) -> SnapshotResult<Option<ChargePreview<'b>>> {
         match self.decider(place, account, now) {
             LimitSource::Bucket => account.look(buckets, now).map(Some),
             LimitSource::Answer(charged) => Ok(Some(charged.into())),

@@ -12,7 +12,7 @@ use crate::{
     },
     engine::{
         account::{Account, ChargeResult},
-        active_policy::{ActiveLimit, ActivePolicy, Attempt, StaleSnapshot},
+        active_policy::{ActiveLimit, ActivePolicy, SnapshotResult, StaleSnapshot},
         decision::Decision,
         fast_path::FastPathMiss,
         fast_path_metered::MeteredLimit,
@@ -350,7 +350,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         &mut self,
         identity: IdentityHash,
         cost: u64,
-        decide: impl Fn(&Self, &[PlanEntry]) -> Attempt<Decision<'e>>,
+        decide: impl Fn(&Self, &[PlanEntry]) -> SnapshotResult<Decision<'e>>,
     ) -> Decision<'e> {
         loop {
             let entry = self.place.map(|limit| PlanEntry { limit, identity, cost, counted: 0 });

@@ -5,7 +5,7 @@ use crate::{
     base::{clock::Clock, time::Nanos},
     engine::{
         account::{Account, ChargeResult},
-        active_policy::{ActivePolicy, Attempt},
+        active_policy::{ActivePolicy, SnapshotResult},
         decide::{Accounts, NO_ANSWERS, StoreAnswers},
         decision::{Decision, Outcome},
         names::LimitIndex,
@@ -78,7 +78,7 @@ impl<C: Clock> Engine<C> {
         plan: &[PlanEntry],
         now: Nanos,
         answers: StoreAnswers<'_>,
-    ) -> Attempt<Inspection<'_>> {
+    ) -> SnapshotResult<Inspection<'_>> {
         let limits = plan.iter().enumerate().map(|(place, entry)| {
             let (account, free) = (Account::new(active, entry), Account::new(active, &PlanEntry { cost: 0, ..*entry }));
             let decided = answers.look(&self.buckets, place, &account, now)?;

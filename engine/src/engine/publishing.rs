@@ -14,7 +14,7 @@ use crate::{
         buckets::Buckets,
         names::KNOWN_LIMITS_MAX,
         publish_args::Publish,
-        state::{Engine, Publisher},
+        state::{Engine, PublisherState},
     },
     policy::compiled::Snapshot,
     storage::{
@@ -120,7 +120,7 @@ impl<C: Clock> Engine<C> {
     /// Returns whether the engine has room for the limits of `snapshot`. Called before a policy is stored.
     pub fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
         let mut publisher = lock(&self.publisher);
-        let Publisher { limit_ids, retired } = &mut *publisher;
+        let PublisherState { limit_ids, retired } = &mut *publisher;
         free_unused(retired);
         let lacking = limit_ids.lacking(snapshot);
         if lacking > 0 && limit_ids.unreachable(snapshot, &self.active.load_full(), retired).len() < lacking {
@@ -133,7 +133,7 @@ impl<C: Clock> Engine<C> {
     /// as many more as `snapshot` needs. The head of `limit_ids.rs` says why no check meets another name's bucket.
     fn make_room(
         &self,
-        Publisher { limit_ids, retired }: &mut Publisher,
+        PublisherState { limit_ids, retired }: &mut PublisherState,
         snapshot: &Snapshot,
     ) -> Result<(), PublishError> {
         free_unused(retired);
@@ -178,9 +178,9 @@ impl<C: Clock> Engine<C> {
         left
     }
 
-    fn put_in_force(&self, publisher: &mut Publisher, publish: Publish, version: u64) -> Result<(), PublishError> {
+    fn put_in_force(&self, publisher: &mut PublisherState, publish: Publish, version: u64) -> Result<(), PublishError> {
         self.make_room(publisher, &publish.snapshot)?;
-        let Publisher { limit_ids, retired } = publisher;
+        let PublisherState { limit_ids, retired } = publisher;
         let buckets = &self.buckets;
         let (ahead, shares) = (buckets.clock.ahead_ns(), &buckets.table.shares);
         let mut active = limit_ids.bind(publish, version, ahead, &buckets.hasher, &buckets.names, shares);

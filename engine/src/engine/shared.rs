@@ -10,7 +10,7 @@ use crate::{
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
     engine::{
         account::{Account, BucketSite, ChargeResult},
-        active_policy::{ActiveLimit, ActivePolicy, Attempt},
+        active_policy::{ActiveLimit, ActivePolicy, SnapshotResult},
         decide::{Accounts, Admitted, StoreAnswers},
         decision::{Decision, Degraded},
         inspect::Inspection,
@@ -330,7 +330,7 @@ impl<C: Clock> Engine<C> {
         plan: &Plan,
         now: Nanos,
         is_look: bool,
-    ) -> Attempt<Option<BeginResult<'_, 'r>>> {
+    ) -> SnapshotResult<Option<BeginResult<'_, 'r>>> {
         if !plan.iter().any(|charge| is_stored(active, charge)) {
             return self.decide_plan(active, request, plan, now).map(|decision| Some(BeginResult::Decided(decision)));
         }

@@ -56,7 +56,7 @@ pub struct Engine<C = SystemClock> {
     /// The limit of requests that bring their own numbers, which come with each.
     pub(super) rated: ActiveLimit,
     pub(super) active: ArcSwap<ActivePolicy>,
-    pub(super) publisher: Mutex<Publisher>,
+    pub(super) publisher: Mutex<PublisherState>,
     pub(super) counters: StripedCounters,
     pub(super) observers: Observers,
     /// The bits of an IPv6 address that are counted together.
@@ -64,7 +64,7 @@ pub struct Engine<C = SystemClock> {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Publisher {
+pub(super) struct PublisherState {
     pub(super) limit_ids: LimitIds,
     /// Snapshots that a check or a handle may still hold. The publisher frees them, never a check.
     pub(super) retired: Vec<Arc<ActivePolicy>>,

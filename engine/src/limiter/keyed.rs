@@ -11,7 +11,7 @@ use crate::{
     },
     engine::{
         account::{Account, ChargeResult},
-        active_policy::{ActiveLimit, Attempt},
+        active_policy::{ActiveLimit, SnapshotResult},
         buckets::Buckets,
         decision::Outcome,
         fast_path::FastPathMiss,
@@ -199,7 +199,7 @@ impl<C: Clock> KeyedLimiter<C> {
 
     /// Returns the outcome of an attempt. It is the first one, because without a publish no snapshot is stale.
     #[inline(always)]
-    fn first(&self, account: &Account<'_>, mut attempt: impl FnMut() -> Attempt<ChargeResult>) -> Outcome {
+    fn first(&self, account: &Account<'_>, mut attempt: impl FnMut() -> SnapshotResult<ChargeResult>) -> Outcome {
         loop {
             if let Ok(charged) = attempt() {
                 return account.outcome(&charged).at_resolution(self.buckets.clock.resolution_ns());

@@ -23,12 +23,12 @@ use crate::{
     policy::{
         client_map::ClientMap,
         compiled::{
-            CompiledDomain, CompiledLimit, CompiledOverride, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX,
-            RuleSet, Snapshot,
+            CompiledDomain, CompiledLimit, CompiledOverride, DomainKind, Grants, KINDS_MAX, Limits, NumberedTier,
+            PLAN_MAX, RuleSet, Snapshot,
         },
         document::{self, ClientRef, DescriptorSettings, EVERYONE, Policy, ResponseSettings},
-        error::{Problems, Report},
-        limit_numbers::{LimitNumbers, numbers},
+        error::{ProblemCollector, Problems},
+        limit_numbers::{CompiledNumbers, numbers},
         matcher::Matcher,
         request::{IDENTITIES_MAX, is_kind},
         rule_list::RuleList,
@@ -82,7 +82,7 @@ impl Snapshot {
         each: impl ExactSizeIterator<Item = DomainSource<'p, C>>,
     ) -> Result<Self, Problems> {
         let (mut found, mut limits) = (Vec::new(), Vec::new());
-        let mut report = Report::new(&mut found);
+        let mut report = ProblemCollector::new(&mut found);
         let mut domains = RapidHashMap::default();
         let mut under_domains = report.field("domains");
         if each.len() == 0 {
@@ -118,11 +118,11 @@ struct Compiler<'p, 'l, C> {
     before: Option<PreviousDomain<'p>>,
     zone: Zone,
     limits: &'l mut Vec<CompiledLimit>,
-    kinds: Vec<Kind>,
+    kinds: Vec<DomainKind>,
 }
 
 impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
-    fn run(mut self, report: &mut Report<'_>) -> CompiledDomain {
+    fn run(mut self, report: &mut ProblemCollector<'_>) -> CompiledDomain {
         if self.kinds.len() > KINDS_MAX {
             report.wrong(format!("{} kinds of identities; a domain can speak of {KINDS_MAX}", self.kinds.len()));
             self.kinds.truncate(KINDS_MAX);
@@ -178,7 +178,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         domain
     }
 
-    fn tiers(&mut self, report: &mut Report<'_>) -> Vec<(Box<str>, Limits)> {
+    fn tiers(&mut self, report: &mut ProblemCollector<'_>) -> Vec<(Box<str>, Limits)> {
         let mut ids = HashSet::new();
         let mut tiers = Vec::new();
         for (place, tier) in self.source.tiers.iter().enumerate() {
@@ -198,10 +198,10 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
     }
 
     /// Compiles the clients. `numbers` has the numbers of the tiers by their indices.
-    fn clients(&mut self, report: &mut Report<'_>, numbers: &[u32]) {
+    fn clients(&mut self, report: &mut ProblemCollector<'_>, numbers: &[u32]) {
         let is_free =
             |(place, exception): (usize, &Option<CompiledOverride>)| exception.is_none().then_some(place as u32);
-        let places = |kind: &Kind| kind.exceptions.iter().enumerate().filter_map(is_free).collect();
+        let places = |kind: &DomainKind| kind.exceptions.iter().enumerate().filter_map(is_free).collect();
         let mut free: Vec<Vec<u32>> = self.kinds.iter().map(places).collect();
         let (mut last_kind, mut last_tier) = (None, None);
         for (place, client) in self.clients.clone().enumerate() {
@@ -231,7 +231,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
 
     fn exception(
         &mut self,
-        report: &mut Report<'_>,
+        report: &mut ProblemCollector<'_>,
         owner: &str,
         tier: Option<u32>,
         source: &document::Override,
@@ -240,7 +240,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let limits = self.limits_of(report, owner, &source.limits);
         let grants = match (source.blocked, source.unlimited, source.limits.is_empty()) {
             (true, false, true) => {
-                self.add_limit(owner, "blocked", &LimitNumbers::default(), false);
+                self.add_limit(owner, "blocked", &CompiledNumbers::default(), false);
                 Grants::Blocked(self.limits.len() as u32 - 1)
             }
             (false, true, true) => Grants::Unlimited,
@@ -253,7 +253,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         Some(CompiledOverride { tier, until, grants })
     }
 
-    fn limits_of(&mut self, report: &mut Report<'_>, owner: &str, limits: &[document::Limit]) -> Limits {
+    fn limits_of(&mut self, report: &mut ProblemCollector<'_>, owner: &str, limits: &[document::Limit]) -> Limits {
         let first = self.limits.len() as u32;
         let mut ids = HashSet::new();
         for (place, limit) in limits.iter().enumerate() {
@@ -266,14 +266,14 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         first..self.limits.len() as u32
     }
 
-    fn add_limit(&mut self, owner: &str, id: &str, numbers: &LimitNumbers, is_shadow: bool) {
-        let &LimitNumbers { meter, period_ns, max_debt, stored } = numbers;
+    fn add_limit(&mut self, owner: &str, id: &str, numbers: &CompiledNumbers, is_shadow: bool) {
+        let &CompiledNumbers { meter, period_ns, max_debt, stored } = numbers;
         let (name, id) = (format!("{owner}/{id}").into(), id.into());
         self.limits.push(CompiledLimit { name, id, meter, period_ns, max_debt, is_shadow, kinds: None, stored });
     }
 
     /// Returns the index of a kind.
-    fn kind(&self, report: &mut Report<'_>, name: &str) -> Option<u32> {
+    fn kind(&self, report: &mut ProblemCollector<'_>, name: &str) -> Option<u32> {
         if !is_kind(name) || name == EVERYONE {
             report.wrong(format!(
                 "`{name}` is not a kind; such as ip, user or api_key: a-z, 0-9 and _, 32 characters at most"
@@ -283,7 +283,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         self.kinds.iter().position(|kind| *kind.name == *name).map(|place| place as u32)
     }
 
-    fn tier(&self, report: &mut Report<'_>, id: &str) -> Option<u32> {
+    fn tier(&self, report: &mut ProblemCollector<'_>, id: &str) -> Option<u32> {
         let place = self.source.tiers.iter().position(|tier| tier.id == id);
         if place.is_none() {
             let ids: Vec<&str> = self.source.tiers.iter().map(|tier| tier.id.as_str()).collect();
@@ -296,7 +296,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
 }
 
 /// Returns the blocks of addresses that conditions of the rules name.
-fn named_blocks(rule_sets: &[RuleSet], kinds: &[Kind]) -> ClientMap<()> {
+fn named_blocks(rule_sets: &[RuleSet], kinds: &[DomainKind]) -> ClientMap<()> {
     let rules = rule_sets.iter().flat_map(|set| set.patterns.each().flat_map(RuleList::iter));
     let mut blocks = ClientMap::default();
     for (kind, matcher) in rules.flat_map(|rule| &rule.condition) {
@@ -323,7 +323,7 @@ fn number(tiers: &[(Box<str>, Limits)], numbered: &mut Vec<NumberedTier>) -> Vec
 }
 
 /// Returns the time zone of the domain's calendar periods.
-fn zone_of(report: &mut Report<'_>, domain: &document::Domain) -> Zone {
+fn zone_of(report: &mut ProblemCollector<'_>, domain: &document::Domain) -> Zone {
     let named = domain.timezone.as_deref().map_or(Ok(Zone::UTC), Zone::named);
     named.unwrap_or_else(|why| {
         report.field("timezone").wrong(why);
@@ -349,7 +349,7 @@ fn most_limits(domain: &CompiledDomain, limits: &[CompiledLimit]) -> usize {
     let numbered = |number: u32| domain.place(number).map_or(0..0, tier);
     let longest = domain.tiers.iter().map(|(_, limits)| limits.clone()).max_by_key(Limits::len);
     let id = |limit: u32| &limits[limit as usize].id;
-    let of_kind = |kind: &Kind| {
+    let of_kind = |kind: &DomainKind| {
         let default = kind.default_tier.map(tier);
         let unassigned = if domain.tier_hint { longest.clone().or(default) } else { default }.unwrap_or_default();
         let members = (0..).zip(&kind.members).filter(|(_, members)| **members > 0);

@@ -54,12 +54,12 @@ pub(crate) struct CompiledLimit {
     /// The kinds that the limit of a rule counts together, as bits of their indices in [`CompiledDomain::kinds`]. `None`: any one kind.
     pub(crate) kinds: Option<u64>,
     /// The numbers in the store of a limit that nodes share. `meter` and `max_debt` then apply to a node that counts alone.
-    pub(crate) stored: Option<Stored>,
+    pub(crate) stored: Option<StoredNumbers>,
 }
 
 /// The numbers of a limit that is kept in a store.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredNumbers {
     pub(crate) meter: Meter,
     pub(crate) max_debt: u64,
     pub(crate) sharing: Sharing,
@@ -94,7 +94,7 @@ pub(crate) struct CompiledDomain {
     pub(crate) response_settings: ResponseSettings,
     /// The time zone of calendar periods; UTC unless given.
     pub(crate) timezone: Option<Box<str>>,
-    pub(crate) kinds: Vec<Kind>,
+    pub(crate) kinds: Vec<DomainKind>,
     pub(crate) tiers: Vec<(Box<str>, Limits)>,
     /// The tiers of clients, by numbers that stay the same from one version to the next.
     pub(crate) numbered: Vec<NumberedTier>,
@@ -112,7 +112,7 @@ pub(crate) struct NumberedTier {
 
 /// A kind of identity that the domain names.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct DomainKind {
     pub(crate) name: Box<str>,
     pub(crate) hash: u64,
     pub(crate) default_tier: Option<u32>,
@@ -129,7 +129,7 @@ pub(crate) struct Kind {
 pub(crate) enum CompiledClient {
     /// A client with a tier only: the index in [`CompiledDomain::numbered`].
     OfTier(u32),
-    /// A client with an override: the index in [`Kind::exceptions`].
+    /// A client with an override: the index in [`DomainKind::exceptions`].
     Excepted(u32),
 }
 

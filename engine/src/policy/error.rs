@@ -47,7 +47,7 @@ impl std::error::Error for Problems {}
 
 /// Collects problems below one field of the document. The path is formatted only for a problem: a policy may have a hundred
 /// thousand clients, nearly all of them valid.
-pub(crate) struct Report<'r> {
+pub(crate) struct ProblemCollector<'r> {
     at: FieldPath<'r>,
     found: &'r mut Vec<Problem>,
 }
@@ -64,19 +64,19 @@ enum FieldPath<'r> {
     },
 }
 
-impl<'r> Report<'r> {
+impl<'r> ProblemCollector<'r> {
     pub(crate) fn new(found: &'r mut Vec<Problem>) -> Self {
         Self { at: FieldPath::Document, found }
     }
 
     /// Returns the report for a field below this one.
-    pub(crate) fn field<'f>(&'f mut self, name: &'f str) -> Report<'f> {
-        Report { at: FieldPath::Field { within: &self.at, name, place: None }, found: self.found }
+    pub(crate) fn field<'f>(&'f mut self, name: &'f str) -> ProblemCollector<'f> {
+        ProblemCollector { at: FieldPath::Field { within: &self.at, name, place: None }, found: self.found }
     }
 
     /// Returns the report for an item of the list `name` below this field.
-    pub(crate) fn item<'f>(&'f mut self, name: &'f str, place: usize) -> Report<'f> {
-        Report { at: FieldPath::Field { within: &self.at, name, place: Some(place) }, found: self.found }
+    pub(crate) fn item<'f>(&'f mut self, name: &'f str, place: usize) -> ProblemCollector<'f> {
+        ProblemCollector { at: FieldPath::Field { within: &self.at, name, place: Some(place) }, found: self.found }
     }
 
     /// Adds a problem of this field.

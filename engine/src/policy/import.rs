@@ -46,7 +46,7 @@ pub struct Source<'a> {
 
 /// An imported policy and the report.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Imported {
+pub struct ImportedPolicy {
     /// A policy that compiles.
     pub policy: Policy,
     /// The parts that change, in the order of the files and their lines. A note on every file of its kind appears once a file.
@@ -168,7 +168,7 @@ impl Notes {
 }
 
 /// Returns the policy, if it compiles, with the report in the order of `sources` and their lines.
-fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Imported, ImportError> {
+fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<ImportedPolicy, ImportError> {
     if let ([source, ..], true) = (sources, policy.domains.is_empty()) {
         return Err(ImportError::new(0, source.name, None, "", "there are no limits in it"));
     }
@@ -181,7 +181,7 @@ fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Import
     let mut known = BTreeSet::new();
     notes.retain(|(at, note)| known.insert((at.file, note.line, note.path.clone(), note.to_string())));
     let named = |(at, note): (SourcePosition, Note)| Note { file: sources[at.file].name.to_owned(), ..note };
-    Ok(Imported { policy, notes: notes.into_iter().map(named).collect() })
+    Ok(ImportedPolicy { policy, notes: notes.into_iter().map(named).collect() })
 }
 
 /// Returns the rules in the order of the file, by the index that each has.

@@ -4,9 +4,9 @@ use crate::{
     algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
     base::time::parse_period,
     policy::{
-        compiled::Stored,
+        compiled::StoredNumbers,
         document::{Algorithm, Limit, OnFailure, Sharing},
-        error::Report,
+        error::ProblemCollector,
         timezone::{Unit, Zone},
     },
 };
@@ -16,7 +16,7 @@ const LOCAL_FRACTION: f64 = 0.5;
 
 /// The numbers of a limit in a snapshot.
 #[derive(Default)]
-pub(crate) struct LimitNumbers {
+pub(crate) struct CompiledNumbers {
     /// The meter that decides on a node; `None` for a limit that admits nothing.
     pub(crate) meter: Option<Meter>,
     /// The period, which a limit that admits nothing has too.
@@ -24,11 +24,11 @@ pub(crate) struct LimitNumbers {
     /// The most tokens above the capacity that settlements may charge there.
     pub(crate) max_debt: u64,
     /// The numbers that the store keeps, if nodes share the limit.
-    pub(crate) stored: Option<Stored>,
+    pub(crate) stored: Option<StoredNumbers>,
 }
 
 /// Returns the numbers of a limit in a domain of this time zone.
-pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> LimitNumbers {
+pub(crate) fn numbers(report: &mut ProblemCollector<'_>, limit: &Limit, zone: &Zone) -> CompiledNumbers {
     check_max_debt(report, limit);
     let (whole, sharing) = (meter(report, limit, zone), limit.sharing);
     let period_ns = whole.map_or(0, |meter| meter.period_ns());
@@ -50,7 +50,7 @@ pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Li
                 .field("on_failure")
                 .wrong("this limit is not shared; leave it out, or say how it is: sharing = \"strict\"");
         }
-        return LimitNumbers { meter: whole, period_ns, max_debt: max_debt(limit), stored: None };
+        return CompiledNumbers { meter: whole, period_ns, max_debt: max_debt(limit), stored: None };
     }
     let on_failure = limit.on_failure.unwrap_or(OnFailure::Local(LOCAL_FRACTION));
     let fraction = match on_failure {
@@ -59,15 +59,15 @@ pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Li
     };
     if !(fraction > 0.0 && fraction <= 1.0) {
         report.field("on_failure").field("local").wrong(format!("{fraction} is out of range; above 0, and at most 1"));
-        return LimitNumbers::default();
+        return CompiledNumbers::default();
     }
-    let Some(whole) = whole else { return LimitNumbers { period_ns, ..LimitNumbers::default() } };
+    let Some(whole) = whole else { return CompiledNumbers { period_ns, ..CompiledNumbers::default() } };
     // At least one token, so that a node alone is slow rather than closed.
     #[expect(clippy::cast_sign_loss, reason = "a part of a whole number is not negative")]
     let part = |number: u64| ((number as f64 * fraction).ceil() as u64).clamp(1, number.max(1));
     let alone = Limit { limit: part(limit.limit), burst: limit.burst.map(part), ..limit.clone() };
-    let stored = Stored { meter: whole, max_debt: max_debt(limit), sharing, on_failure };
-    LimitNumbers { meter: meter(report, &alone, zone), period_ns, max_debt: max_debt(&alone), stored: Some(stored) }
+    let stored = StoredNumbers { meter: whole, max_debt: max_debt(limit), sharing, on_failure };
+    CompiledNumbers { meter: meter(report, &alone, zone), period_ns, max_debt: max_debt(&alone), stored: Some(stored) }
 }
 
 /// Returns the debt that the limit names, or else what one period repays.
@@ -75,7 +75,7 @@ fn max_debt(limit: &Limit) -> u64 {
     limit.max_debt.unwrap_or(limit.limit)
 }
 
-fn check_max_debt(report: &mut Report<'_>, limit: &Limit) {
+fn check_max_debt(report: &mut ProblemCollector<'_>, limit: &Limit) {
     let Some(most) = limit.max_debt else { return };
     if !is_bucket(limit) {
         report.field("max_debt").wrong("a window owes nothing after its end; leave it out, or use token_bucket");
@@ -89,7 +89,7 @@ fn is_bucket(limit: &Limit) -> bool {
 }
 
 /// Returns the meter of a limit in a domain of this time zone; for one that admits nothing, the meter of a limit of 1.
-fn meter(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Option<Meter> {
+fn meter(report: &mut ProblemCollector<'_>, limit: &Limit, zone: &Zone) -> Option<Meter> {
     if limit.limit > NUMBER_MAX {
         report.field("limit").wrong(format!("{} is too large; at most {NUMBER_MAX} fits", limit.limit));
     }

@@ -20,7 +20,7 @@ const HUGE_PAGE: usize = 2 << 20;
 pub(crate) const WAYS: usize = if cfg!(engine_loom) { 1 } else { 4 };
 
 /// The cells of one cache line.
-pub(crate) type Line = [Cell128; WAYS];
+pub(crate) type CacheLine = [Cell128; WAYS];
 
 /// Lines of cells that are all 0. The first begins at the start of a cache line; lines that fill a huge page begin at
 /// the start of one.
@@ -62,7 +62,7 @@ impl Lines {
 
     /// Returns the two lines of a key with this hash. They always differ.
     #[inline(always)]
-    pub(crate) fn of(&self, hash: u64) -> [&Line; 2] {
+    pub(crate) fn of(&self, hash: u64) -> [&CacheLine; 2] {
         // SAFETY: `places` returns indices below a count that `count_for` returned, as its property test shows. This is not
         // checked again because every check of a limit takes this path.
         places(hash, self.count).map(|place| unsafe { self.get_unchecked(place) })
@@ -70,10 +70,10 @@ impl Lines {
 }
 
 impl Deref for Lines {
-    type Target = [Line];
+    type Target = [CacheLine];
 
     #[inline(always)]
-    fn deref(&self) -> &[Line] {
+    fn deref(&self) -> &[CacheLine] {
         // SAFETY: `new` asserted that `all` has the cells of `count` lines from `first` on, and none of the three ever changes.
         // A line is an array of cells, so it has their layout.
         unsafe { slice::from_raw_parts(self.all.as_ptr().byte_add(self.first).cast(), self.count) }

@@ -55,7 +55,7 @@ const FINGERPRINT: Field = Field::rest(LIMIT);
 pub(crate) const LIMITS_MAX: usize = LIMIT.max() as usize + 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum SlotState {
     Empty,
     /// The slot belongs to a key.
     Active,
@@ -268,17 +268,17 @@ impl Slot {
         Self { tag: key.0 | STATE.put(CLAIMED), word: nonce }
     }
 
-    pub(crate) fn state(self) -> State {
+    pub(crate) fn state(self) -> SlotState {
         match STATE.get(self.tag) {
-            EMPTY => State::Empty,
-            CLAIMED => State::Claimed,
-            _ => State::Active,
+            EMPTY => SlotState::Empty,
+            CLAIMED => SlotState::Claimed,
+            _ => SlotState::Active,
         }
     }
 
     /// Returns whether the slot is this key's, active or claimed.
     pub(crate) fn holds(self, key: KeyBits) -> bool {
-        self.tag & KeyBits::MASK == key.0 && self.state() != State::Empty
+        self.tag & KeyBits::MASK == key.0 && self.state() != SlotState::Empty
     }
 
     pub(crate) fn held(self) -> BucketState {
@@ -309,24 +309,24 @@ impl Slot {
 
     /// Returns the id of the limit whose key holds the slot, or held it last; `None` where none did.
     pub(crate) fn owner(self) -> Option<u32> {
-        (self.state() != State::Empty).then(|| self.limit())
+        (self.state() != SlotState::Empty).then(|| self.limit())
     }
 
     /// Returns the instant from which a new key may take the slot; the end of time where the slot does not say.
     pub(crate) fn idle_at(self) -> Nanos {
         match self.state() {
-            State::Empty => 0,
-            State::Active if STRIPED.get(self.tag) == 0 => self.word,
-            State::Active | State::Claimed => Nanos::MAX,
+            SlotState::Empty => 0,
+            SlotState::Active if STRIPED.get(self.tag) == 0 => self.word,
+            SlotState::Active | SlotState::Claimed => Nanos::MAX,
         }
     }
 
     /// Returns whether a new key may take the slot without any loss to the present one.
     pub(crate) fn is_free(self, now: Nanos) -> bool {
         match self.state() {
-            State::Empty => true,
-            State::Active => self.word <= now && STRIPED.get(self.tag) == 0,
-            State::Claimed => false,
+            SlotState::Empty => true,
+            SlotState::Active => self.word <= now && STRIPED.get(self.tag) == 0,
+            SlotState::Claimed => false,
         }
     }
 
@@ -357,7 +357,7 @@ mod tests {
             let key = KeyBits::new(limit, hash);
             let held = BucketState { generation: Generation(generation), word, is_ring, is_striped };
             let slot = Slot::from_bits(Slot::active(key, held).to_bits());
-            prop_assert_eq!(slot.state(), State::Active);
+            prop_assert_eq!(slot.state(), SlotState::Active);
             prop_assert_eq!(slot.key(), key);
             prop_assert_eq!(slot.limit(), limit);
             prop_assert_eq!(slot.held(), held);
@@ -366,7 +366,7 @@ mod tests {
             prop_assert_eq!(slot.is_free(u64::MAX), !is_striped);
             prop_assert_eq!((slot.owner(), slot.idle_at()), (Some(limit), if is_striped { Nanos::MAX } else { word }));
             let claim = Slot::from_bits(Slot::claimed(key, word).to_bits());
-            prop_assert_eq!(claim.state(), State::Claimed);
+            prop_assert_eq!(claim.state(), SlotState::Claimed);
             prop_assert_eq!((claim.key(), claim.word), (key, word));
             prop_assert!(!claim.is_free(u64::MAX));
             prop_assert_eq!((claim.owner(), claim.idle_at()), (Some(limit), Nanos::MAX));

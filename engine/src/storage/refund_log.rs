@@ -11,7 +11,7 @@ use crate::{
     base::{atomic::Counter, time::Nanos},
     storage::{
         layout::BucketState,
-        table::{Key, Table},
+        table::{HashedKey, Table},
     },
 };
 
@@ -57,24 +57,24 @@ impl RefundLog {
     }
 
     /// Returns a mark for a charge that may be given back much later.
-    pub(crate) fn mark_long(&self, key: Key) -> Mark {
+    pub(crate) fn mark_long(&self, key: HashedKey) -> Mark {
         let group = self.group(key);
         Mark::Long { moved: group.moved.count(), resets: group.resets.count() }
     }
 
-    fn group(&self, key: Key) -> &Group {
+    fn group(&self, key: HashedKey) -> &Group {
         &self.groups[key.bits().spread() % Self::GROUPS]
     }
 
     /// Counts a reset of the key. Call it before the bucket is swapped.
-    pub(crate) fn reset(&self, key: Key) {
+    pub(crate) fn reset(&self, key: HashedKey) {
         self.resets.add(1);
         self.group(key).resets.add(1);
     }
 
     /// Returns the most nanoseconds by which the key's bucket was moved back since `mark`; `u64::MAX` when unknown.
     /// `None`: the bucket may have been reset. Sums wrap around after half a million years.
-    pub(crate) fn since(&self, key: Key, mark: Mark) -> Option<u64> {
+    pub(crate) fn since(&self, key: HashedKey, mark: Mark) -> Option<u64> {
         match mark {
             Mark::Brief { resets } => (self.resets.count() == resets).then_some(u64::MAX),
             Mark::Long { moved, resets } => {
@@ -89,7 +89,7 @@ impl RefundLog {
     /// after `held`: what time has returned up to `now` must not be returned again.
     pub(crate) fn given_back(
         &self,
-        key: Key,
+        key: HashedKey,
         held: BucketState,
         meter: &Meter,
         receipt: &Receipt,
@@ -109,7 +109,7 @@ impl RefundLog {
     pub(crate) fn give_back(
         &self,
         table: &Table,
-        key: Key,
+        key: HashedKey,
         meter: &Meter,
         receipt: impl Fn(BucketState) -> Option<Receipt>,
         read_clock: impl Fn() -> Nanos,

@@ -34,7 +34,7 @@ use crate::{
         atomic_update::Next,
         layout::{BucketState, Generation, RingId, RingWord},
         log_pool::{Ring, RingLost, RingSnapshot, SpareRing},
-        table::{Key, RaceCounts, Table, TableFull},
+        table::{HashedKey, RaceCounts, Table, TableFull},
     },
 };
 
@@ -44,7 +44,7 @@ pub(crate) struct SlidingLog<'t> {
     pub(crate) table: &'t Table,
     pub(crate) log: SlidingWindowLog,
     pub(crate) generation: Generation,
-    pub(crate) key: Key,
+    pub(crate) key: HashedKey,
     pub(crate) cost: u64,
     /// Whether to charge the cost (at most the limit) even if it does not fit.
     pub(crate) is_owed: bool,
@@ -52,7 +52,7 @@ pub(crate) struct SlidingLog<'t> {
 
 /// The form of a key's log, under the numbers that the check uses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum State {
+pub(crate) enum LogState {
     /// The log is one word.
     Word(u64),
     /// The log is a ring.
@@ -88,7 +88,7 @@ impl<'t> SlidingLog<'t> {
         &self,
         mut now: Nanos,
         read_clock: impl Fn() -> Nanos,
-        state: impl Fn(Option<BucketState>, &mut Option<SpareRing<'t>>) -> Result<State, E>,
+        state: impl Fn(Option<BucketState>, &mut Option<SpareRing<'t>>) -> Result<LogState, E>,
     ) -> Result<Result<StepResult, E>, TableFull> {
         loop {
             let mut spare = None;
@@ -96,9 +96,9 @@ impl<'t> SlidingLog<'t> {
                 // The last attempt may have left one.
                 spare = None;
                 match state(held, &mut spare) {
-                    Ok(State::Word(word)) => self.step_or_fill(word, now, &read_clock, &mut spare),
-                    Ok(State::Ring(word)) => Next::Leave(Ok(Step::Ring(word))),
-                    Ok(State::Before { next, .. }) => Next::Write(next, Ok(Step::Again)),
+                    Ok(LogState::Word(word)) => self.step_or_fill(word, now, &read_clock, &mut spare),
+                    Ok(LogState::Ring(word)) => Next::Leave(Ok(Step::Ring(word))),
+                    Ok(LogState::Before { next, .. }) => Next::Write(next, Ok(Step::Again)),
                     Err(why) => Next::Leave(Err(why)),
                 }
             })?;
@@ -127,7 +127,7 @@ impl<'t> SlidingLog<'t> {
         &self,
         mut now: Nanos,
         read_clock: impl Fn() -> Nanos,
-        state: impl Fn(Option<BucketState>, &mut Option<SpareRing<'t>>) -> Result<State, E>,
+        state: impl Fn(Option<BucketState>, &mut Option<SpareRing<'t>>) -> Result<LogState, E>,
     ) -> Result<StepResult, E> {
         loop {
             let held = self.table.get(self.key);
@@ -136,10 +136,10 @@ impl<'t> SlidingLog<'t> {
                 now = read_clock();
             }
             match state(held, &mut None)? {
-                State::Word(word) | State::Before { word, .. } => {
+                LogState::Word(word) | LogState::Before { word, .. } => {
                     return Ok(self.step(word, self.caught_up(word, now, &read_clock)));
                 }
-                State::Ring(word) => {
+                LogState::Ring(word) => {
                     if let Ok(seen) = self.see(self.ring(word), &mut now, &read_clock)
                         && self.names(word.ring())
                     {

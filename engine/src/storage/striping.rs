@@ -71,7 +71,7 @@ use crate::{
         layout::{BucketState, Generation},
         refund_log::{Mark, RefundLog},
         sliding_log::StepResult,
-        table::{Key, RaceCounts, Table},
+        table::{HashedKey, RaceCounts, Table},
     },
 };
 use pool::{
@@ -106,7 +106,7 @@ pub(crate) struct StripedKey<'b> {
     pub(crate) stripes: &'b StripePool,
     pub(crate) table: &'b Table,
     pub(crate) refund_log: &'b RefundLog,
-    pub(crate) key: Key,
+    pub(crate) key: HashedKey,
     pub(crate) meter: &'b Meter,
     pub(crate) generation: Generation,
     pub(crate) terms: StripeTerms,

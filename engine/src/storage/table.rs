@@ -66,7 +66,7 @@ use crate::{
         alloc::{Lines, WAYS},
         atomic_update::{Next, Swap, update},
         caller_groups::{CallerGroup, CallerGroups, NO_GROUP},
-        layout::{BucketState, KeyBits, LIMITS_MAX, Slot, State},
+        layout::{BucketState, KeyBits, LIMITS_MAX, Slot, SlotState},
         log_pool::LogPool,
         table_shares::{OVERFLOW_BUCKETS, RECLAIMED, Shortage, SlotOwner, SlotShares, TableShares},
     },
@@ -77,12 +77,12 @@ pub const BYTES_PER_KEY: usize = 24;
 
 /// A hashed key: its slots are found by the hash, and marked with the bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Key {
+pub(crate) struct HashedKey {
     bits: KeyBits,
     hash: u64,
 }
 
-impl Key {
+impl HashedKey {
     /// Makes a key of the id of a limit (below 2^20) and the keyed hash of the limit's name and the counted identity.
     pub(crate) fn new(limit: u32, hash: u64) -> Self {
         debug_assert!((limit as usize) < LIMITS_MAX);
@@ -182,7 +182,7 @@ impl Table {
 
     /// Returns the state of the key's bucket, if it has one.
     #[inline]
-    pub(crate) fn get(&self, key: Key) -> Option<BucketState> {
+    pub(crate) fn get(&self, key: HashedKey) -> Option<BucketState> {
         self.find_anywhere(key).map(|(_, slot)| slot.held())
     }
 
@@ -205,7 +205,7 @@ impl Table {
     /// `transition` must be pure: it is called again after every lost race.
     pub(crate) fn update<T>(
         &self,
-        key: Key,
+        key: HashedKey,
         now: Nanos,
         read_clock: impl Fn() -> Nanos,
         met: &mut RaceCounts,
@@ -218,7 +218,7 @@ impl Table {
     pub(crate) fn update_by<T>(
         &self,
         group: CallerGroup,
-        key: Key,
+        key: HashedKey,
         now: Nanos,
         read_clock: impl Fn() -> Nanos,
         met: &mut RaceCounts,
@@ -230,7 +230,7 @@ impl Table {
                 // `None` when the slot went to another key: then search again.
                 let outcome = update(cell, seen, &mut met.retries, |slot| {
                     left = None;
-                    if slot.state() != State::Active || !slot.holds(key.bits) {
+                    if slot.state() != SlotState::Active || !slot.holds(key.bits) {
                         return Next::Leave(None);
                     }
                     match transition(Some(slot.held()), now) {
@@ -262,7 +262,7 @@ impl Table {
 
     /// Changes the key's bucket to what `to` returns, if the key has a bucket and `to` returns a state. Returns whether
     /// it did.
-    pub(crate) fn change(&self, key: Key, to: impl Fn(BucketState) -> Option<BucketState>) -> bool {
+    pub(crate) fn change(&self, key: HashedKey, to: impl Fn(BucketState) -> Option<BucketState>) -> bool {
         // No clock is needed: for a key without a bucket nothing is written, so the table cannot be full either.
         let outcome = self.update(
             key,
@@ -277,7 +277,7 @@ impl Table {
     /// Returns whether a key without a bucket would find one at `now`, for a caller of this group. Changes the bucket
     /// of no live key.
     #[cold]
-    pub(crate) fn find_room(&self, group: CallerGroup, key: Key, now: Nanos) -> Result<(), TableFull> {
+    pub(crate) fn find_room(&self, group: CallerGroup, key: HashedKey, now: Nanos) -> Result<(), TableFull> {
         let scan = self.scan(group, key, now);
         let has_room = scan.active || !scan.claims.is_empty() || scan.free.is_some();
         if has_room { Ok(()) } else { Err(TableFull { idle_at: scan.idle_at }) }
@@ -290,14 +290,14 @@ impl Table {
 
     /// Finds the key's active slot in its two lines, and reads it. The key may be in another candidate.
     #[inline(always)]
-    pub(crate) fn find(&self, key: Key) -> Option<SlotSnapshot<'_>> {
-        let is_it = |slot: &Slot| slot.holds(key.bits) && slot.state() == State::Active;
+    pub(crate) fn find(&self, key: HashedKey) -> Option<SlotSnapshot<'_>> {
+        let is_it = |slot: &Slot| slot.holds(key.bits) && slot.state() == SlotState::Active;
         self.key_lines(key.hash).find(|cell| Some(Swap::load(cell)).filter(is_it))
     }
 
     /// Finds the key's active slot among all candidates, and reads it.
     #[inline]
-    fn find_anywhere(&self, key: Key) -> Option<SlotSnapshot<'_>> {
+    fn find_anywhere(&self, key: HashedKey) -> Option<SlotSnapshot<'_>> {
         self.find(key).or_else(|| self.find_elsewhere(key))
     }
 
@@ -366,7 +366,7 @@ impl Table {
     fn insert<T>(
         &self,
         group: CallerGroup,
-        key: Key,
+        key: HashedKey,
         now: Nanos,
         met: &mut RaceCounts,
         mut transition: impl FnMut() -> Next<BucketState, T>,

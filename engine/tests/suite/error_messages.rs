@@ -85,6 +85,7 @@ fn assert_each(good: &str, format: Format, changes: &[(&str, &str, &str)]) {
 const LIMIT: &str = "domains.default.tiers[0].limits[0].limit: ";
 const NUMBER: &str = " stands here; write a whole number from 0 to 9007199254740991";
 
+// Long because it is a table: one row for each mistake.
 #[test]
 fn yaml() {
     let number = |found: &str| format!("line 9: {LIMIT}{found}{NUMBER}");
@@ -163,6 +164,7 @@ fn yaml() {
     );
 }
 
+// Long because it is a table: one row for each mistake.
 #[test]
 fn toml() {
     let number = |found: &str| format!("line 5: {LIMIT}{found}{NUMBER}");

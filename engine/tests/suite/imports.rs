@@ -11,16 +11,16 @@ use tidegate::{
     Engine, Identity, Request, Snapshot,
     clock::ManualClock,
     formats::Format,
-    import::{ImportError, Imported, Note, Source, envoy, limitador},
+    import::{ImportError, ImportedPolicy, Note, Source, envoy, limitador},
     policy::{DescriptorPaths, Descriptors, Policy},
     time::SECOND_NS,
 };
 
-fn from_envoy(text: &str) -> Result<Imported, ImportError> {
+fn from_envoy(text: &str) -> Result<ImportedPolicy, ImportError> {
     envoy(&[Source { name: "envoy.yaml", text }])
 }
 
-fn from_limitador(text: &str) -> Result<Imported, ImportError> {
+fn from_limitador(text: &str) -> Result<ImportedPolicy, ImportError> {
     limitador(&[Source { name: "limits.yaml", text }])
 }
 
@@ -108,6 +108,7 @@ descriptors:
 
 /// The example that envoyproxy/ratelimit comes with, without `foo` alone (see
 /// [`a_limit_of_few_keys_that_others_meet_too_is_reported`]).
+// Long because the configuration and the decisions that it leads to stand side by side.
 #[test]
 fn nested_descriptors_count_combinations() {
     let imported = from_envoy(
@@ -258,6 +259,7 @@ descriptors:
 }
 
 /// The report has everything that the import changes, each with its line, and with a mark where decisions change.
+// Long because the configuration and its whole report stand side by side.
 #[test]
 fn the_report_leaves_nothing_out() {
     let imported = from_envoy(
@@ -341,7 +343,7 @@ fn values_are_text_and_domains_may_have_several_files() {
     let two = "domain: shop\ndescriptors:\n- key: other\n  rate_limit: { unit: day, requests_per_unit: 4 }\n";
     let three = "domain: web\n";
     let sources = [("1.yaml", one), ("2.yaml", two), ("3.yaml", three)].map(|(name, text)| Source { name, text });
-    let Imported { policy, notes } = envoy(&sources).expect("configurations");
+    let ImportedPolicy { policy, notes } = envoy(&sources).expect("configurations");
     assert_eq!(policy.domains.keys().collect::<Vec<_>>(), ["shop", "web"]);
     let day = |limit| Some((limit, 86_400));
     hold(
@@ -379,7 +381,7 @@ fn the_example_of_the_document_is_what_comes_out() {
     let (_, document) = document.split_once("### envoyproxy/ratelimit\n").expect("its heading");
     let mut blocks = document.split("```").skip(1).step_by(2).map(|block| block.split_once('\n').expect("a block"));
     let (kind, text) = blocks.next().expect("a configuration");
-    let Imported { policy, notes } = envoy(&[Source { name: "ratelimit.yaml", text }]).expect("a configuration");
+    let ImportedPolicy { policy, notes } = envoy(&[Source { name: "ratelimit.yaml", text }]).expect("a configuration");
     assert_eq!(
         (kind, blocks.next()),
         ("yaml", Some(("toml", policy.write(Format::Toml).expect("a document").as_str())))
@@ -394,7 +396,7 @@ fn what_the_original_takes_is_taken() {
     let text = format!(
         "domain: shop\ndescriptors:\n- {{ key: a, rate_limit: {{ unlimited: true, unit: \"\" }} }}\n- {{ key: method, value: POST, {limit} }}\n- {{ key: method, value: post, {limit} }}\n- {{ key: ip, value: \"2001:db8::1\", {limit} }}\n- {{ key: ip, value: \"2001:DB8:0::1\", {limit} }}\n"
     );
-    let Imported { policy, notes } = from_envoy(&text).expect(&text);
+    let ImportedPolicy { policy, notes } = from_envoy(&text).expect(&text);
     assert_eq!(policy.domains["shop"].rules.len(), 3);
     let reported =
         [(6, "descriptors[3].key", true), (7, "descriptors[4].value", true), (7, "descriptors[4].key", true)];
@@ -419,7 +421,7 @@ fn what_the_original_takes_is_taken() {
 - { namespace: shop, max_value: 1, seconds: 60, conditions: [\"ip == '2001:db8::1'\"] }
 - { namespace: shop, max_value: 1, seconds: 60, conditions: [\"ip == '2001:DB8::1'\"] }
 ";
-    let Imported { policy, notes } = from_limitador(text).expect(text);
+    let ImportedPolicy { policy, notes } = from_limitador(text).expect(text);
     let limits: Vec<usize> = policy.domains["shop"].rules.iter().map(|rule| rule.limits.len()).collect();
     assert_eq!(
         (limits, places(&notes)),
@@ -431,7 +433,7 @@ fn what_the_original_takes_is_taken() {
 #[test]
 fn clamped_numbers_are_reported_with_both_values() {
     let text = "- { namespace: a, max_value: 18446744073709551615, seconds: 60 }";
-    let Imported { policy, notes } = from_limitador(text).expect(text);
+    let ImportedPolicy { policy, notes } = from_limitador(text).expect(text);
     let told = told(&notes);
     let what = "1 [0].max_value true a limit of 18446744073709551615; at most 16777216 fit in a fixed window";
     assert_eq!(told[2..], [what], "{told:#?}");
@@ -449,7 +451,8 @@ fn documents_of_one_file_are_read_one_by_one() {
             "---\ndomain: {domain}\ndescriptors:\n- key: {key}\n  rate_limit: {{ unit: day, requests_per_unit: 1 }}\n"
         )
     };
-    let Imported { policy, notes } = from_envoy(&(of("one", "user") + &of("two", "X-User"))).expect("two domains");
+    let ImportedPolicy { policy, notes } =
+        from_envoy(&(of("one", "user") + &of("two", "X-User"))).expect("two domains");
     assert_eq!(policy.domains.keys().collect::<Vec<_>>(), ["one", "two"]);
     assert_eq!(places(&notes), [(9, "descriptors[0].key", false)], "the line is that of the file");
     let error =

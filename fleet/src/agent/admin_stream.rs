@@ -313,7 +313,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        agent::{http_client::Token, last_good::StoredPolicy, start::Agent},
+        agent::{http_client::NodeToken, last_good::StoredPolicy, start::Agent},
         wire::{
             DeltaMessage, SnapshotMessage,
             payload::{pack, sha256},
@@ -382,7 +382,7 @@ mod tests {
             }
         });
         run(async {
-            let follower = Agent::new(&url, Token::text("token")).named("n-1").keeping_in(folder);
+            let follower = Agent::new(&url, NodeToken::text("token")).named("n-1").keeping_in(folder);
             let following = follower.start(Arc::new(Engine::with_max_keys(100))).await.expect("it starts");
             let mut status = following.watch();
             let newest = timeout(SILENCE, status.wait_for(|status| status.version == version)).await;
@@ -424,7 +424,8 @@ mod tests {
         );
 
         // The next start has all of it without the admin server.
-        let follower = Agent::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
+        let follower =
+            Agent::new("http://127.0.0.1:1", NodeToken::text("token")).named("n-1").keeping_in(folder.path());
         let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
         assert_eq!((following.status().version, following.status().source), (6, Some(PolicySource::LastGood)));
     }
@@ -445,7 +446,8 @@ mod tests {
         let folder = TempDir::new().expect("a folder");
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         last_good.write(&snapshot(2, REFUSED)).expect("written");
-        let follower = Agent::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
+        let follower =
+            Agent::new("http://127.0.0.1:1", NodeToken::text("token")).named("n-1").keeping_in(folder.path());
         let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
         assert_eq!(following.status().version, 0);
         assert!(matches!(last_good.read(), Ok(StoredPolicy::Usable { .. })));

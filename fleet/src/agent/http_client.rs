@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_secs(3);
 
 /// The secret with which a node authenticates to the admin server.
 #[derive(Clone)]
-pub struct Token(TokenSource);
+pub struct NodeToken(TokenSource);
 
 #[derive(Clone)]
 enum TokenSource {
@@ -27,7 +27,7 @@ enum TokenSource {
     File(PathBuf),
 }
 
-impl Token {
+impl NodeToken {
     /// Makes a token of this text.
     #[must_use]
     pub fn text(token: impl Into<String>) -> Self {
@@ -51,12 +51,12 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for NodeToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Logs must not show the secret.
         f.write_str(match self.0 {
-            TokenSource::Text(_) => "Token(..)",
-            TokenSource::File(_) => "Token(file)",
+            TokenSource::Text(_) => "NodeToken(..)",
+            TokenSource::File(_) => "NodeToken(file)",
         })
     }
 }
@@ -77,13 +77,13 @@ impl std::error::Error for CallError {}
 pub(crate) struct AdminClient {
     client: Client,
     url: String,
-    token: Token,
+    token: NodeToken,
 }
 
 impl AdminClient {
     /// Makes a client. `url` has no slash at its end; `trusted` is PEM of authorities that are trusted besides those of
     /// the system.
-    pub(crate) fn to(url: &str, token: Token, trusted: Option<&[u8]>) -> Result<Self, String> {
+    pub(crate) fn to(url: &str, token: NodeToken, trusted: Option<&[u8]>) -> Result<Self, String> {
         let tls = ClientTls { machine: url.starts_with("https:"), authorities: trusted, own: None };
         let client = Client::builder()
             .tls_backend_preconfigured(tls.config().map_err(|error| error.to_string())?)

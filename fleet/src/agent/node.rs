@@ -18,7 +18,7 @@ use crate::{
         query_handler::QueryHandler,
         status::{AgentStatus, PolicySource},
     },
-    store::Shared,
+    store::SharedEngine,
     wire::{self, Acknowledgement, Goodbye, NodeReply, Process, ReplyMessage},
 };
 
@@ -38,7 +38,7 @@ pub(crate) struct Node {
     pub(crate) instance: String,
     pub(crate) client: AdminClient,
     pub(crate) engine: Arc<Engine>,
-    pub(crate) store: Option<Arc<Shared<SystemClock>>>,
+    pub(crate) store: Option<Arc<SharedEngine<SystemClock>>>,
     pub(crate) queries: QueryHandler,
     pub(crate) last_good: Option<LastGood>,
     pub(crate) process: Process,

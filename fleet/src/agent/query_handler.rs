@@ -11,7 +11,7 @@ use tidegate::{
 
 use crate::{
     agent::{describe::standing, live_tail::LiveTail},
-    store::{Shared, StoreStats},
+    store::{SharedEngine, StoreStats},
     wire::{FULLEST_MAX, NodeQuery, NodeReply, PeekedLimit, QueryIdentity, QueryRequest, StoreReport, WATCH_MS_MAX},
 };
 
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub struct QueryHandler {
     engine: Arc<Engine>,
-    store: Option<Arc<Shared<SystemClock>>>,
+    store: Option<Arc<SharedEngine<SystemClock>>>,
     live_tail: LiveTail,
 }
 
@@ -27,7 +27,7 @@ impl QueryHandler {
     /// Makes a handler for this engine and the store of its shared limits. While a query watches decisions, each check
     /// takes some nanoseconds longer.
     #[must_use]
-    pub fn of(engine: Arc<Engine>, store: Option<Arc<Shared<SystemClock>>>) -> Self {
+    pub fn of(engine: Arc<Engine>, store: Option<Arc<SharedEngine<SystemClock>>>) -> Self {
         Self { engine, store, live_tail: LiveTail::default() }
     }
 

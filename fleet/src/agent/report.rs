@@ -21,7 +21,7 @@ use crate::{
         sampler::{SAMPLED_ONE_IN, Sampler},
         totals::{DecisionTotals, LimitTotals},
     },
-    store::{Shared, StoreStats},
+    store::{SharedEngine, StoreStats},
     wire::{
         self, HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, Process, Report, ReportedCounts, SeenIdentity, StoreReport,
         bounded_errors,
@@ -37,7 +37,7 @@ const PROCESS_ONE_IN: u64 = 10;
 pub(crate) struct Reporter {
     engine: Arc<Engine>,
     /// The store, with its statistics at the last report.
-    store: Option<(Arc<Shared<SystemClock>>, StoreStats)>,
+    store: Option<(Arc<SharedEngine<SystemClock>>, StoreStats)>,
     sampler: Arc<Sampler>,
     observing: ObserverId,
     counters: Counters,
@@ -50,7 +50,7 @@ impl Reporter {
     /// Makes a reporter that counts from now on.
     pub(crate) fn of(
         engine: Arc<Engine>,
-        store: Option<Arc<Shared<SystemClock>>>,
+        store: Option<Arc<SharedEngine<SystemClock>>>,
         process: Process,
         errors: ErrorCounts,
     ) -> Self {

@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     agent::{
-        http_client::{AdminClient, Token},
+        http_client::{AdminClient, NodeToken},
         last_good::{LastGood, replace},
         node::Node,
         process::ErrorCounts,
@@ -28,7 +28,7 @@ use crate::{
         status::AgentStatus,
     },
     counts::sampler::SAMPLED_ONE_IN,
-    store::Shared,
+    store::SharedEngine,
     wire::{self, Process},
 };
 
@@ -42,11 +42,11 @@ const MACHINE_BYTES: usize = 48;
 #[derive(Clone, Debug)]
 pub struct Agent {
     url: String,
-    token: Token,
+    token: NodeToken,
     name: Option<String>,
     folder: Option<PathBuf>,
     trusted: Option<Vec<u8>>,
-    store: Option<Arc<Shared<SystemClock>>>,
+    store: Option<Arc<SharedEngine<SystemClock>>>,
     process: Process,
     errors: ErrorCounts,
 }
@@ -64,7 +64,7 @@ pub struct AgentHandle {
 /// The reason why an agent cannot start. An admin server that cannot be reached is no such reason.
 #[derive(Debug, Display)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum AgentStartError {
     /// The URL of the admin server is invalid.
     #[display("`{_0}` is no address; write http:// or https:// and where the admin server is")]
     Url(String),
@@ -93,13 +93,13 @@ pub enum StartError {
     Random(String),
 }
 
-impl std::error::Error for StartError {}
+impl std::error::Error for AgentStartError {}
 
 impl Agent {
     /// Makes the settings of an agent for the admin server at this URL, such as `https://admin.example:8080`. The token
     /// needs the scope `node`.
     #[must_use]
-    pub fn new(admin_url: &str, token: Token) -> Self {
+    pub fn new(admin_url: &str, token: NodeToken) -> Self {
         let url = admin_url.trim_end_matches('/').to_owned();
         let (process, errors) = (Process::default(), ErrorCounts::default());
         Self { url, token, name: None, folder: None, trusted: None, store: None, process, errors }
@@ -134,7 +134,7 @@ impl Agent {
 
     /// Sets the store through which the engine shares limits.
     #[must_use]
-    pub fn sharing_through(self, store: Option<Arc<Shared<SystemClock>>>) -> Self {
+    pub fn sharing_through(self, store: Option<Arc<SharedEngine<SystemClock>>>) -> Self {
         Self { store, ..self }
     }
 
@@ -145,15 +145,15 @@ impl Agent {
     ///
     /// A setting is wrong, or the folder, the token or TLS cannot be used. An admin server that cannot be reached, or
     /// refuses, is no error: the agent keeps trying, and [`AgentHandle::status`] says so.
-    pub async fn start(self, engine: Arc<Engine>) -> Result<AgentHandle, StartError> {
+    pub async fn start(self, engine: Arc<Engine>) -> Result<AgentHandle, AgentStartError> {
         if !["http://", "https://"].iter().any(|scheme| self.url.len() > scheme.len() && self.url.starts_with(scheme)) {
-            return Err(StartError::Url(self.url));
+            return Err(AgentStartError::Url(self.url));
         }
-        self.token.read().map_err(StartError::Token)?;
-        let random = getrandom::u64().map_err(|error| StartError::Random(error.to_string()))?;
+        self.token.read().map_err(AgentStartError::Token)?;
+        let random = getrandom::u64().map_err(|error| AgentStartError::Random(error.to_string()))?;
         let instance = format!("{random:016x}");
         let suffix = &instance[..4];
-        let folder_error = |why| StartError::Folder { path: self.folder.clone().unwrap_or_default(), why };
+        let folder_error = |why| AgentStartError::Folder { path: self.folder.clone().unwrap_or_default(), why };
         let last_good = self.folder.as_deref().map(LastGood::in_folder).transpose().map_err(folder_error)?;
         let name = match (self.name, &self.folder) {
             (Some(name), _) => name,
@@ -161,9 +161,9 @@ impl Agent {
             (None, None) => new_name(suffix),
         };
         if !wire::is_name(&name) {
-            return Err(StartError::Name(name));
+            return Err(AgentStartError::Name(name));
         }
-        let client = AdminClient::to(&self.url, self.token, self.trusted.as_deref()).map_err(StartError::Tls)?;
+        let client = AdminClient::to(&self.url, self.token, self.trusted.as_deref()).map_err(AgentStartError::Tls)?;
         let (status, status_receiver) = watch::channel(AgentStatus::default());
         let node = Arc::new(Node {
             name,

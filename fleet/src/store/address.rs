@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use redis::{
     ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates,
 };
-use tidegate_net::tls::{ClientTls, Own, install_provider};
+use tidegate_net::tls::{ClientTls, OwnCertificate, install_provider};
 
 use crate::store::{
     error::{StoreError, TlsPart},
@@ -99,7 +99,7 @@ impl StoreTls {
         install_provider();
         let authorities = self.authorities.as_deref();
         check(ClientTls { machine: authorities.is_none(), authorities, own: None }, TlsPart::Authorities)?;
-        let own = self.client.as_ref().map(|own| Own { certificate: &own.certificate, key: &own.key });
+        let own = self.client.as_ref().map(|own| OwnCertificate { certificate: &own.certificate, key: &own.key });
         check(ClientTls { machine: false, authorities: None, own }, TlsPart::Client)?;
         let client_tls = self.client.clone();
         Ok(Some(TlsCertificates {

@@ -4,11 +4,11 @@
 //! # async fn share() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //! use tidegate::{Decide, Engine, Identity, Request};
-//! use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
+//! use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreSettings};
 //!
 //! let engine = Arc::new(Engine::new()); // its policy has limits with sharing = "strict"
 //! let address = StoreAddress::new(&["redis://127.0.0.1"]);
-//! let shared = Shared::new(Arc::clone(&engine), &address, StoreSettings::default()).await?;
+//! let shared = SharedEngine::new(Arc::clone(&engine), &address, StoreSettings::default()).await?;
 //! let who = [Identity::new("user", "ada")?];
 //! let request = Request::new(&who)?.endpoint("/api/v1/search")?;
 //! let decision = shared.decide(&request).await;
@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! The layers of `tidegate-middleware` take a [`Shared`] wherever they take an engine. It needs Redis 5 or newer, or
+//! The layers of `tidegate-middleware` take a [`SharedEngine`] wherever they take an engine. It needs Redis 5 or newer, or
 //! Valkey. Its user needs `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET` for keys that begin with the prefix (`tidegate:`
 //! unless given), and `INFO`.
 
@@ -43,6 +43,6 @@ pub use self::{
     error::{StoreError, TlsPart},
     fault::{FaultReport, StoreFault},
     key::KeySecret,
-    shared::{Reserved, Shared},
+    shared::{SharedEngine, SharedReservation},
     stats::{StoreStats, WaitHistogram},
 };

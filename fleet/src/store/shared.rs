@@ -1,4 +1,4 @@
-//! `Shared`: an engine that keeps the state of its shared limits in a store, Redis or Valkey.
+//! `SharedEngine`: an engine that keeps the state of its shared limits in a store, Redis or Valkey.
 
 use std::{
     cmp::Ordering,
@@ -41,19 +41,19 @@ const NO_SECRET_FOR: Duration = Duration::from_hours(24 * 365 * 10);
 
 /// An engine that keeps the state of its shared limits in a store: see [`Decide`]. [`close`](Self::close) gives back
 /// its leases and sends what the store does not know yet.
-pub struct Shared<C> {
+pub struct SharedEngine<C> {
     engine: Arc<Engine<C>>,
     store: Arc<Batcher>,
     pub(super) quotas: Arc<LocalQuotas>,
 }
 
-impl<C> fmt::Debug for Shared<C> {
+impl<C> fmt::Debug for SharedEngine<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("SharedEngine").finish_non_exhaustive()
     }
 }
 
-impl<C: Clock> Shared<C> {
+impl<C: Clock> SharedEngine<C> {
     /// Shares the limits of an engine through the store at an address. Probes the store for at most a second. A store
     /// that does not answer is connected to later; until then `on_failure` of each limit decides.
     ///
@@ -220,14 +220,18 @@ impl<C: Clock> Shared<C> {
     }
 
     /// Finishes a check as [`finish`](Self::finish) does; what was charged can be settled later.
-    pub fn finish_reserved(&self, pending: Pending<'_>, answers: &[StoreAnswer]) -> (Decision<'_>, Option<Reserved>) {
+    pub fn finish_reserved(
+        &self,
+        pending: Pending<'_>,
+        answers: &[StoreAnswer],
+    ) -> (Decision<'_>, Option<SharedReservation>) {
         let (stored, estimate) = (all_charged(self.keys(), &pending, answers), pending.cost());
         let (decision, here, in_vain) = self.engine.finish_reserved(pending, answers);
         if in_vain.is_some() {
             self.take_back(stored);
             return (decision, None);
         }
-        (decision, here.map(|here| Reserved { here, estimate, stored }))
+        (decision, here.map(|here| SharedReservation { here, estimate, stored }))
     }
 
     /// Gives back the charges of a check that is not finished after all.
@@ -236,8 +240,8 @@ impl<C: Clock> Shared<C> {
     }
 
     /// Settles a reservation: see [`Engine::settle`].
-    pub fn settle(&self, reserved: Reserved, actual: u64) {
-        let Reserved { here, estimate, stored } = reserved;
+    pub fn settle(&self, reserved: SharedReservation, actual: u64) {
+        let SharedReservation { here, estimate, stored } = reserved;
         self.engine.settle(here, actual);
         for charged in stored {
             let whole = u128::from(charged.receipt.cost) * u128::from(actual.min(NUMBER_MAX));
@@ -361,7 +365,7 @@ impl<C: Clock> Shared<C> {
     }
 }
 
-impl<C: Clock> Decide for Shared<C> {
+impl<C: Clock> Decide for SharedEngine<C> {
     async fn decide<'a>(&'a self, request: &'a Request<'a>) -> Decision<'a> {
         match self.begin(request) {
             BeginResult::Decided(decision) => decision,
@@ -380,13 +384,13 @@ impl<C: Clock> Decide for Shared<C> {
 /// A reservation that the store, or a lease or view of this node, charged in part.
 #[derive(Debug)]
 #[must_use = "a reservation that nobody settles stands as charged"]
-pub struct Reserved {
+pub struct SharedReservation {
     here: Reservation,
     estimate: u64,
     stored: Vec<AppliedCharge>,
 }
 
-impl Reserved {
+impl SharedReservation {
     /// Returns whether nothing was charged: see [`Reservation::is_empty`].
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -8,7 +8,7 @@ use tidegate::{
     clock::{Clock, SystemClock},
     time::Nanos,
 };
-use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
+use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreSettings};
 use tidegate_testkit::PATIENCE;
 use tokio::{
     runtime,
@@ -64,7 +64,7 @@ impl Clock for Skewed {
 /// A node with its engine, to which tests publish.
 pub(crate) struct Node {
     pub(crate) engine: Arc<Engine<Skewed>>,
-    pub(crate) shared: Shared<Skewed>,
+    pub(crate) shared: SharedEngine<Skewed>,
 }
 
 /// Publishes limits of users and of addresses.
@@ -100,7 +100,7 @@ pub(crate) async fn skewed_node(urls: &[String], settings: StoreSettings, user: 
 pub(crate) async fn node_at(address: &StoreAddress, settings: StoreSettings, user: &Value, seconds: i64) -> Node {
     let engine = Arc::new(Engine::with_clock(1_000, Skewed::by_seconds(seconds)));
     publish(&engine, &json!([user]), &wide());
-    let shared = Shared::new(Arc::clone(&engine), address, settings).await.expect("a store");
+    let shared = SharedEngine::new(Arc::clone(&engine), address, settings).await.expect("a store");
     Node { engine, shared }
 }
 

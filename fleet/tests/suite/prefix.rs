@@ -1,6 +1,6 @@
 //! Fleets that share one store, each with a prefix of its own.
 
-use tidegate_fleet::store::{Shared, StoreAddress, StoreError};
+use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreError};
 use tidegate_testkit::redis::Redis;
 
 use crate::nodes::{PATIENT, limit, node_at, run, until};
@@ -45,7 +45,7 @@ fn a_prefix_that_would_move_keys_to_one_slot_is_refused() {
     let redis = Redis::start();
     run(async {
         let engine = std::sync::Arc::new(tidegate::Engine::new());
-        let refused = Shared::new(engine, &with_prefix(&redis, "{all}"), PATIENT).await;
+        let refused = SharedEngine::new(engine, &with_prefix(&redis, "{all}"), PATIENT).await;
         assert!(matches!(refused, Err(StoreError::Prefix { .. })), "{refused:?}");
     });
 }

@@ -4,7 +4,7 @@ use std::{fs, sync::Arc, time::Duration};
 
 use tidegate::Engine;
 use tidegate_fleet::store::{
-    ClientCertificate, Shared, StoreAddress, StoreError, StoreFault, StoreSettings, StoreTls, TlsPart,
+    ClientCertificate, SharedEngine, StoreAddress, StoreError, StoreFault, StoreSettings, StoreTls, TlsPart,
 };
 use tidegate_net::tls::ClientTls;
 use tidegate_testkit::{
@@ -127,7 +127,7 @@ fn certificates_that_cannot_be_used_are_refused_without_a_word_of_them() {
         assert!(!format!("{tls:?}").contains(&secret));
         let error = run(async {
             let address = over(&["rediss://127.0.0.1:9".to_owned()], tls);
-            Shared::new(Arc::new(Engine::new()), &address, PATIENT).await.expect_err("it is wrong")
+            SharedEngine::new(Arc::new(Engine::new()), &address, PATIENT).await.expect_err("it is wrong")
         });
         assert!(matches!(&error, StoreError::Tls { part: of, .. } if *of == part), "{error:?}");
         let text = error.to_string();
@@ -146,7 +146,7 @@ fn certificates_without_an_address_that_asks_for_tls_are_refused() {
     for (tls, part) in [(trusting(&authority), TlsPart::Authorities), (client, TlsPart::Client)] {
         let error = run(async {
             let address = over(&["redis://127.0.0.1:9".to_owned()], tls);
-            Shared::new(Arc::new(Engine::new()), &address, PATIENT).await.expect_err("it is wrong")
+            SharedEngine::new(Arc::new(Engine::new()), &address, PATIENT).await.expect_err("it is wrong")
         });
         assert!(matches!(&error, StoreError::Tls { part: of, .. } if *of == part), "{error:?}");
         assert!(error.to_string().contains("write rediss://"), "{error}");

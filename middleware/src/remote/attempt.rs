@@ -24,7 +24,7 @@ use hyper_util::{
 };
 use rustls::ClientConfig;
 use tidegate_api::ProblemDetails;
-use tidegate_net::breaker::{self, Breaker, Permit, State};
+use tidegate_net::breaker::{self, Breaker, CallPermit, State};
 use tokio::{
     runtime::Handle,
     time::{self, Instant},
@@ -73,14 +73,14 @@ pub(crate) struct AttemptSettings {
 }
 
 /// A server: its address, its breaker, and the number of checks in flight.
-pub(crate) struct Server {
+pub(crate) struct RemoteServer {
     pub(crate) uri: Uri,
     breaker_state: Mutex<State>,
     /// Checks that were sent, while their responses are read.
     in_flight: AtomicUsize,
 }
 
-impl Server {
+impl RemoteServer {
     pub(crate) fn new(uri: Uri) -> Self {
         Self { uri, breaker_state: Mutex::default(), in_flight: AtomicUsize::new(0) }
     }
@@ -95,7 +95,8 @@ impl Server {
         // Dropping the call counts it down again.
         let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
         let began = Instant::now();
-        let mut call = ServerCall { server: Arc::clone(self), breaker: settings.breaker, permit: Permit::Usual, began };
+        let mut call =
+            ServerCall { server: Arc::clone(self), breaker: settings.breaker, permit: CallPermit::Usual, began };
         if before >= settings.in_flight_max {
             return Err(RemoteFailure::Busy);
         }
@@ -126,9 +127,9 @@ impl Server {
 
 /// The part of an attempt that the server's breaker and count know of. It counts as in flight until it is dropped.
 struct ServerCall {
-    server: Arc<Server>,
+    server: Arc<RemoteServer>,
     breaker: Breaker,
-    permit: Permit,
+    permit: CallPermit,
     began: Instant,
 }
 
@@ -136,9 +137,9 @@ impl ServerCall {
     /// Records in the breaker whether the server responded in time, and logs when the breaker opens or closes.
     fn record(&self, has_succeeded: bool) {
         let outcome = if has_succeeded {
-            breaker::Outcome::Answered
+            breaker::CallOutcome::Answered
         } else {
-            breaker::Outcome::Failed { since: self.began, failures: 1 }
+            breaker::CallOutcome::Failed { since: self.began, failures: 1 }
         };
         let (before, after) = self.server.step_breaker(|before| {
             let after = self.breaker.learn(before, self.permit, outcome, Instant::now());

@@ -20,13 +20,13 @@ use bytes::Bytes;
 use http::{HeaderValue, Uri, uri::Scheme};
 use tidegate::{Request, policy::OnError};
 use tidegate_net::breaker::Breaker;
-pub use tidegate_net::tls::{ClientTls, Own};
+pub use tidegate_net::tls::{ClientTls, OwnCertificate};
 use tokio::{
     runtime::Handle,
     time::{self, Instant},
 };
 
-use self::attempt::{Attempt, AttemptOutcome, AttemptSettings, RemoteFailure, Server, http_client};
+use self::attempt::{Attempt, AttemptOutcome, AttemptSettings, RemoteFailure, RemoteServer, http_client};
 use crate::decision::{Backend, OwnedDecision};
 
 /// The time for all of a check, unless set.
@@ -45,7 +45,7 @@ const IN_FLIGHT_MAX: usize = 256;
 /// `timeout`, `unreachable`, `server_error` and `refused`, and where no server was asked `breaker_open`, `busy` and `no_runtime`. A
 /// check that was given up may have been charged.
 pub struct Remote {
-    servers: Box<[Arc<Server>]>,
+    servers: Box<[Arc<RemoteServer>]>,
     /// Counts checks: it picks the server that is next in turn.
     turn: AtomicUsize,
     settings: AttemptSettings,
@@ -112,8 +112,8 @@ impl Remote {
 
     /// Creates a client with these trusted authorities, and the certificate for servers that ask for one (`--tls-client-ca`).
     pub fn over_tls<'a>(addresses: impl IntoIterator<Item = &'a str>, tls: ClientTls<'_>) -> Result<Self, RemoteError> {
-        let servers = addresses.into_iter().map(|address| Ok(Arc::new(Server::new(uri(address)?))));
-        let servers: Box<[Arc<Server>]> = servers.collect::<Result<_, _>>()?;
+        let servers = addresses.into_iter().map(|address| Ok(Arc::new(RemoteServer::new(uri(address)?))));
+        let servers: Box<[Arc<RemoteServer>]> = servers.collect::<Result<_, _>>()?;
         if servers.is_empty() {
             return Err(RemoteError::NoAddress);
         }

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use rcgen::KeyPair;
 use tempfile::TempDir;
-use tidegate_middleware::remote::{ClientTls, Own, Remote, RemoteError};
+use tidegate_middleware::remote::{ClientTls, OwnCertificate, Remote, RemoteError};
 
 use tidegate_testkit::certificate::Authority;
 
@@ -22,7 +22,7 @@ fn serve(folder: &Path, authority: &Authority, clients: &Authority) -> Server {
 }
 
 fn over(address: &str, believed: &Authority, own: Option<&(String, String)>) -> Remote {
-    let own = own.map(|(certificate, key)| Own { certificate: certificate.as_bytes(), key: key.as_bytes() });
+    let own = own.map(|(certificate, key)| OwnCertificate { certificate: certificate.as_bytes(), key: key.as_bytes() });
     let tls = ClientTls { machine: false, authorities: Some(believed.pem.as_bytes()), own };
     Remote::over_tls([address], tls).expect("they are good").deadline(PATIENT)
 }
@@ -68,7 +68,8 @@ fn a_text_that_is_no_certificate_is_named_in_the_error() {
     let (certificate, key) = authority.sign();
     let known = Some(authority.pem.as_str());
     let of = |authorities: Option<&str>, own: Option<(&str, &str)>| {
-        let own = own.map(|(certificate, key)| Own { certificate: certificate.as_bytes(), key: key.as_bytes() });
+        let own =
+            own.map(|(certificate, key)| OwnCertificate { certificate: certificate.as_bytes(), key: key.as_bytes() });
         let tls = ClientTls { machine: false, authorities: authorities.map(str::as_bytes), own };
         match Remote::over_tls(["https://127.0.0.1:1"], tls) {
             Err(RemoteError::Tls(what)) => what,

@@ -15,7 +15,7 @@ use std::{
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    Decider, Listeners, Settings,
+    Decider, ListenerSettings, Listeners,
     http::{Authorize, Http},
 };
 use tokio::{
@@ -45,7 +45,7 @@ fn serves() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let decider = Arc::new(Decider::new(engine("")).expect("random numbers"));
-        let settings = Settings { tls, ..Settings::default() };
+        let settings = ListenerSettings { tls, ..ListenerSettings::default() };
         let http = Http { listener, authorize: Authorize::default() };
         let server = Listeners::new(decider, settings, http).serve().expect("it serves");
         let handle = server.handle();

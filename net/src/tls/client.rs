@@ -22,21 +22,21 @@ pub struct ClientTls<'p> {
     /// PEM: further authorities.
     pub authorities: Option<&'p [u8]>,
     /// The certificate for servers that ask for one.
-    pub own: Option<Own<'p>>,
+    pub own: Option<OwnCertificate<'p>>,
 }
 
 /// A certificate and its key.
 #[derive(Clone, Copy)]
-pub struct Own<'p> {
+pub struct OwnCertificate<'p> {
     /// PEM: the certificate, and those that lead from it to one that the server knows.
     pub certificate: &'p [u8],
     /// PEM: its key.
     pub key: &'p [u8],
 }
 
-impl fmt::Debug for Own<'_> {
+impl fmt::Debug for OwnCertificate<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Own")
+        f.write_str("OwnCertificate")
     }
 }
 
@@ -62,7 +62,7 @@ impl ClientTls<'_> {
         }
         let config = ClientConfig::builder_with_provider(Arc::new(provider())).with_safe_default_protocol_versions();
         let config = config.map_err(|error| of("TLS", error))?.with_root_certificates(roots);
-        let Some(Own { certificate, key }) = self.own else { return Ok(config.with_no_client_auth()) };
+        let Some(OwnCertificate { certificate, key }) = self.own else { return Ok(config.with_no_client_auth()) };
         let chain = certificates(OWN, certificate)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| no_pem("the client's key", &error))?;
         config.with_client_auth_cert(chain, key).map_err(|error| of(OWN, error))

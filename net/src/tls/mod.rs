@@ -29,7 +29,7 @@ use tokio::{task::spawn_blocking, time};
 
 mod client;
 
-pub use client::{ClientTls, Own, to_oneself};
+pub use client::{ClientTls, OwnCertificate, to_oneself};
 
 /// The time between two reads of the files.
 const EVERY: Duration = Duration::from_secs(2);
@@ -135,7 +135,7 @@ impl ClientCertVerifier for Current {
 }
 
 /// A certificate in use, and the files that it comes from. The files are used together or not at all: while one of them cannot
-/// be used, none is taken, and [`Trouble`] says so.
+/// be used, none is taken, and [`CertificateFault`] says so.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
@@ -239,19 +239,19 @@ impl Tls {
     }
 
     /// Reads the files again and again, for ever.
-    pub async fn follow(self, trouble: &Trouble) -> Infallible {
+    pub async fn follow(self, trouble: &CertificateFault) -> Infallible {
         self.follow_every(EVERY, trouble).await
     }
 
     /// Reads the files again and again, this long after the last time.
-    pub async fn follow_every(mut self, period: Duration, trouble: &Trouble) -> Infallible {
+    pub async fn follow_every(mut self, period: Duration, trouble: &CertificateFault) -> Infallible {
         loop {
             time::sleep(period).await;
             self.look(trouble).await;
         }
     }
 
-    async fn look(&mut self, trouble: &Trouble) {
+    async fn look(&mut self, trouble: &CertificateFault) {
         let files = self.files.clone();
         let Ok(read) = spawn_blocking(move || files.read()).await else { return };
         // A file that is being replaced may be absent for a moment.
@@ -275,9 +275,9 @@ impl Tls {
 
 /// The present fault of the certificate's files, and since when it is there.
 #[derive(Debug, Default)]
-pub struct Trouble(Mutex<Option<(Timestamp, String)>>);
+pub struct CertificateFault(Mutex<Option<(Timestamp, String)>>);
 
-impl Trouble {
+impl CertificateFault {
     /// Returns since when there is a fault, and what it is.
     #[must_use]
     pub fn now(&self) -> Option<(Timestamp, String)> {
@@ -328,7 +328,7 @@ mod tests {
             TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem"), clients: None };
         write(&files);
         let mut tls = Tls::open(files.clone()).expect("it is good");
-        let trouble = Trouble::default();
+        let trouble = CertificateFault::default();
         tls.look(&trouble).await;
         assert_eq!(trouble.now(), None);
         fs::remove_file(&files.certificate).expect("it is there");

@@ -5,7 +5,7 @@ use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
 use super::{
     field_names::FieldMap,
-    fields::{Fields, HeaderColumns},
+    fields::{HeaderColumns, LineFields},
     line_error::LineError,
     lines::LINE_BYTES_MAX,
     record::readable,
@@ -63,7 +63,7 @@ impl CsvReader {
         Ok(csv)
     }
 
-    pub(crate) fn read(&mut self, line: &[u8]) -> Result<Fields<'_>, LineError> {
+    pub(crate) fn read(&mut self, line: &[u8]) -> Result<LineFields<'_>, LineError> {
         let (count, wanted) = (self.split(line)?, self.columns.names.len());
         if count != wanted {
             return Err(LineError::with(

@@ -67,8 +67,8 @@ impl HeaderColumns {
         }
     }
 
-    pub(crate) fn fields<'l>(&self, values: impl Iterator<Item = Cow<'l, str>>) -> Fields<'l> {
-        let mut fields = Fields::default();
+    pub(crate) fn fields<'l>(&self, values: impl Iterator<Item = Cow<'l, str>>) -> LineFields<'l> {
+        let mut fields = LineFields::default();
         for (known, value) in self.known.iter().zip(values) {
             if let Some(known) = known {
                 fields.put(*known, FieldValue::Text(trimmed(value)));
@@ -90,7 +90,7 @@ type RankedValue<'l> = Option<(usize, FieldValue<'l>)>;
 
 /// Values of the fields of a line, by their meaning.
 #[derive(Debug, Default)]
-pub(crate) struct Fields<'l> {
+pub(crate) struct LineFields<'l> {
     time: RankedValue<'l>,
     date: RankedValue<'l>,
     client: RankedValue<'l>,
@@ -116,7 +116,7 @@ pub(crate) enum FieldsError {
     Unreadable(LineError),
 }
 
-impl<'l> Fields<'l> {
+impl<'l> LineFields<'l> {
     pub(crate) fn record(
         self,
         clients: &ClientOptions,
@@ -285,7 +285,7 @@ impl<'l> Fields<'l> {
         self.put((meaning, 0), value);
     }
 
-    fn put_all(&mut self, other: Fields<'l>) {
+    fn put_all(&mut self, other: LineFields<'l>) {
         // The time of a nested object is often another one, so it counts only if there is no other.
         keep_better(&mut self.time, other.time.map(|(place, time)| (place + UNLIKELY, time)));
         if self.request.is_none() {
@@ -325,7 +325,7 @@ fn is_clock(text: &str) -> bool {
 pub(crate) enum FieldValue<'l> {
     Text(Cow<'l, str>),
     Number(serde_json::Number),
-    Fields(Box<Fields<'l>>),
+    Fields(Box<LineFields<'l>>),
     /// Texts of an array, joined by commas.
     Texts(String),
     /// A field without a value.

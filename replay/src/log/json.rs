@@ -10,7 +10,7 @@ use serde_json::Number;
 
 use super::{
     field_names::meaning,
-    fields::{FieldValue, Fields},
+    fields::{FieldValue, LineFields},
     line_error::LineError,
 };
 
@@ -18,7 +18,7 @@ use super::{
 const NAMES_MAX: usize = 60;
 
 /// Returns the fields of a line that have known names.
-pub(crate) fn fields(line: &str) -> Result<Fields<'_>, LineError> {
+pub(crate) fn fields(line: &str) -> Result<LineFields<'_>, LineError> {
     serde_json::from_str(line).map_err(|error| {
         let rest = line.get(error.column().saturating_sub(1)..).unwrap_or_default();
         match line.as_bytes() {
@@ -79,7 +79,7 @@ pub(crate) fn value<'l>(field: &serde_json::Value) -> FieldValue<'l> {
     }
 }
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for LineFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match FieldValue::deserialize(deserializer)? {
             FieldValue::Fields(fields) => Ok(*fields),
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<FieldValue<'de>, A::Error> {
-        let mut fields = Box::<Fields<'_>>::default();
+        let mut fields = Box::<LineFields<'_>>::default();
         while let Some(name) = entries.next_key::<Name<'_>>()? {
             match meaning(&name.0) {
                 Some(known) => fields.put(known, entries.next_value()?),

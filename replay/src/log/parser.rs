@@ -9,7 +9,7 @@ use super::{
     alb, combined,
     csv::CsvReader,
     field_names::{FieldMap, Meaning},
-    fields::{FieldValue, Fields, FieldsError, HeaderColumns, listed},
+    fields::{FieldValue, FieldsError, HeaderColumns, LineFields, listed},
     format::{LogFormat, LogKey, LogOptions},
     json,
     line_error::LineError,
@@ -283,7 +283,7 @@ impl Rules {
     /// Returns the record of a line with named fields; `names` lists the names for an error.
     fn record<'l>(
         &self,
-        fields: Fields<'l>,
+        fields: LineFields<'l>,
         zone: Option<&LogZone>,
         names: impl FnOnce() -> String,
     ) -> Result<LogRecord<'l>, LineError> {

@@ -7,7 +7,7 @@ use memchr::memchr;
 
 use super::{
     field_names::FieldMap,
-    fields::{Fields, HeaderColumns},
+    fields::{HeaderColumns, LineFields},
     line_error::LineError,
     record::readable,
 };
@@ -24,7 +24,7 @@ pub(crate) fn columns(
 }
 
 /// Reads a line by the columns of the last directive.
-pub(crate) fn read<'l>(line: &'l [u8], columns: &HeaderColumns) -> Result<Fields<'l>, LineError> {
+pub(crate) fn read<'l>(line: &'l [u8], columns: &HeaderColumns) -> Result<LineFields<'l>, LineError> {
     let (count, wanted) = (values(line).count(), columns.names.len());
     if count != wanted {
         return Err(LineError::with(

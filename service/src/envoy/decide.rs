@@ -13,7 +13,7 @@ use crate::{
     protobuf::error::MessageError,
     shared::{
         caller_shares::Caller,
-        decider::{CheckOutcome, Decider},
+        decider::{CheckResult, Decider},
         error::Error,
     },
 };
@@ -26,7 +26,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     message: &[u8],
     caller: &Caller,
     to: &mut BytesMut,
-) -> Result<CheckOutcome<'e>, MessageError> {
+) -> Result<CheckResult<'e>, MessageError> {
     let message = EnvoyRequest::read(message)?;
     let domain = message.domain;
     caller.rights.permit_domain(domain).map_err(Error::from)?;
@@ -52,8 +52,8 @@ pub(crate) async fn decide<'e, C: Clock>(
 }
 
 /// Returns the index of the outcome that decides: a denial comes before everything else, and an outcome without a limit last.
-fn deciding_index(outcomes: &[CheckOutcome<'_>]) -> Option<usize> {
-    let remaining = |outcome: &CheckOutcome<'_>| outcome.decision.as_ref().and_then(Decision::remaining);
+fn deciding_index(outcomes: &[CheckResult<'_>]) -> Option<usize> {
+    let remaining = |outcome: &CheckResult<'_>| outcome.decision.as_ref().and_then(Decision::remaining);
     let first = outcomes.iter().enumerate().min_by_key(|(_, outcome)| {
         let wait = match outcome.decision.as_ref().map_or(Retry::Now, Decision::retry) {
             Retry::Now => Duration::ZERO,

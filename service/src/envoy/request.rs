@@ -21,7 +21,7 @@ use crate::{
             extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
             service::ratelimit::v3::RateLimitRequest, r#type::v3::RateLimitUnit,
         },
-        reader::{Fields, Value, text},
+        reader::{Fields, WireValue, text},
     },
     shared::error::Error,
 };
@@ -64,14 +64,14 @@ impl<'m> EnvoyRequest<'m> {
     fn read_fields(&mut self) -> Option<()> {
         for field in Fields(self.message) {
             match field? {
-                (1, Value::Bytes(bytes)) => self.domain = text(bytes)?,
-                (2, Value::Bytes(bytes)) => {
+                (1, WireValue::Bytes(bytes)) => self.domain = text(bytes)?,
+                (2, WireValue::Bytes(bytes)) => {
                     self.count += 1;
                     // An error: there are too many, and the request is refused by their count.
                     let _ = self.descriptors.try_push(bytes);
                 }
                 // Protobuf reads a uint32 so.
-                (3, Value::Number(hits)) => self.hits_addend = hits as u32,
+                (3, WireValue::Number(hits)) => self.hits_addend = hits as u32,
                 (1..=3, _) => return None,
                 _ => {}
             }
@@ -183,10 +183,10 @@ impl<'m> DescriptorsRequest<'m> {
         let start = self.identities.len();
         for field in Fields(message) {
             match field? {
-                (1, Value::Bytes(bytes)) => self.add_entry(read_entry(bytes)?, start, &mut fields),
-                (2, Value::Bytes(bytes)) => fields.limit.get_or_insert_default().merge(bytes).ok()?,
-                (3, Value::Bytes(bytes)) => fields.hits = Some(read_wrapped(bytes, fields.hits)?),
-                (4, Value::Number(is)) => fields.is_negative_hits = is != 0,
+                (1, WireValue::Bytes(bytes)) => self.add_entry(read_entry(bytes)?, start, &mut fields),
+                (2, WireValue::Bytes(bytes)) => fields.limit.get_or_insert_default().merge(bytes).ok()?,
+                (3, WireValue::Bytes(bytes)) => fields.hits = Some(read_wrapped(bytes, fields.hits)?),
+                (4, WireValue::Number(is)) => fields.is_negative_hits = is != 0,
                 (1..=4, _) => return None,
                 _ => {}
             }
@@ -308,8 +308,8 @@ fn read_entry(message: &[u8]) -> Option<(&str, &[u8])> {
     let (mut key, mut value) = ("", &[][..]);
     for field in Fields(message) {
         match field? {
-            (1, Value::Bytes(bytes)) => key = text(bytes)?,
-            (2, Value::Bytes(bytes)) => value = bytes,
+            (1, WireValue::Bytes(bytes)) => key = text(bytes)?,
+            (2, WireValue::Bytes(bytes)) => value = bytes,
             (1 | 2, _) => return None,
             _ => {}
         }
@@ -323,7 +323,7 @@ fn read_wrapped(message: &[u8], before: Option<u64>) -> Option<u64> {
     let mut number = before.unwrap_or_default();
     for field in Fields(message) {
         match field? {
-            (1, Value::Number(of)) => number = of,
+            (1, WireValue::Number(of)) => number = of,
             (1, _) => return None,
             _ => {}
         }

@@ -12,7 +12,7 @@ use crate::{
         generated::envoy::service::ratelimit::v3::rate_limit_response::{Code, rate_limit::Unit},
         writer::{put_message, put_text, put_varint},
     },
-    shared::decider::CheckOutcome,
+    shared::decider::CheckResult,
 };
 
 /// The seconds of Envoy's units, the longest first.
@@ -41,7 +41,7 @@ pub(super) fn put_overall_code(is_allowed: bool, to: &mut BytesMut) {
 }
 
 /// Writes the headers of the decision: the end of the response.
-pub(super) fn put_headers(outcome: &CheckOutcome<'_>, settings: ResponseSettings, to: &mut BytesMut) {
+pub(super) fn put_headers(outcome: &CheckResult<'_>, settings: ResponseSettings, to: &mut BytesMut) {
     for (name, value) in outcome.decision.iter().flat_map(|decision| headers::each(decision, settings)) {
         put_message(HEADERS, to, |to| {
             put_text(1, name, to);

@@ -45,7 +45,7 @@ use crate::{
     },
     shared::{
         caller_shares::Caller,
-        decider::{CheckOutcome, Decider},
+        decider::{CheckResult, Decider},
         error::Error,
     },
 };
@@ -54,7 +54,7 @@ use crate::{
 async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     message: &RateLimitRequest,
-) -> Result<(CheckOutcome<'e>, RateLimitResponse), Error> {
+) -> Result<(CheckResult<'e>, RateLimitResponse), Error> {
     let caller = Caller::without_token(IpAddr::from([192, 0, 2, 1]).into());
     let mut written = BytesMut::new();
     match decide::decide(decider, &message.encode_to_vec(), &caller, &mut written).await {

@@ -43,7 +43,7 @@ const OPERATORS: [&str; 3] = ["operator", "editor", "admin"];
 
 /// A client of the admin server.
 #[derive(Clone, Debug)]
-pub struct Admin {
+pub struct AdminApiClient {
     url: String,
     client: Client,
     /// The timeout of a call that changes no policy.
@@ -88,7 +88,7 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-impl Admin {
+impl AdminApiClient {
     /// Creates a client of the admin server at `url`, such as `https://admin.internal:8080`, without a slash at its
     /// end. `trusted` is the PEM of authorities beside those of the system.
     ///
@@ -132,7 +132,7 @@ impl Admin {
 }
 
 /// Queries the admin server, which gave the tokens of operators out; the listeners know only the tokens for checks.
-impl Operators for Admin {
+impl Operators for AdminApiClient {
     fn has<'a>(&'a self, token: &'a str) -> OperatorQuery<'a> {
         let request = self.client.get(format!("{}/api/v1/me", self.url)).timeout(self.answer_limit).bearer_auth(token);
         Box::pin(async {
@@ -162,7 +162,7 @@ struct Me {
 
 /// A call by the token of its caller.
 pub(super) struct AdminCall<'c> {
-    admin: &'c Admin,
+    admin: &'c AdminApiClient,
     authorization: &'c str,
     _guard: CallGuard<'c>,
 }
@@ -198,7 +198,7 @@ enum ResetReply {
 
 impl<'c> AdminCall<'c> {
     /// Begins the call of a request. Returns an error where the request has no token, or too many calls are under way.
-    pub(super) fn begin<T>(admin: &'c Admin, request: &'c Request<T>) -> Result<Self, Status> {
+    pub(super) fn begin<T>(admin: &'c AdminApiClient, request: &'c Request<T>) -> Result<Self, Status> {
         let authorization = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
         let authorization = authorization.ok_or_else(|| {
             Status::unauthenticated(

@@ -10,7 +10,7 @@ use tidegate_middleware::extract;
 use tonic::Status;
 
 use super::{
-    methods::{Access, KIND, Method, SERVICES},
+    methods::{KIND, Method, MethodAccess, SERVICES},
     status::reject,
 };
 use crate::shared::{
@@ -59,17 +59,17 @@ pub(super) fn admit<C: Clock>(
     let tokens = || once_with(own).chain(once_with(bearer)).flatten();
     let by_token = || shared.caller(peer, tokens()).ok_or(Error::Token(CHECK_TOKENS));
     let caller = match method.access {
-        Access::Nothing | Access::Admin => Ok(Caller::without_token(peer)),
-        Access::Metrics if shared.may_scrape(tokens()) => Ok(Caller::without_token(peer)),
-        Access::Metrics => Err(Error::Token(METRICS_TOKENS)),
+        MethodAccess::Nothing | MethodAccess::Admin => Ok(Caller::without_token(peer)),
+        MethodAccess::Metrics if shared.may_scrape(tokens()) => Ok(Caller::without_token(peer)),
+        MethodAccess::Metrics => Err(Error::Token(METRICS_TOKENS)),
         // A token without that right may still be valid at the admin server.
-        Access::Reset => {
+        MethodAccess::Reset => {
             let caller = shared.caller_by_token(peer, tokens());
             let caller = caller.filter(|caller| caller.rights.permit(Right::Reset).is_ok());
             Ok(caller.unwrap_or_else(|| Caller::without_token(peer)))
         }
-        Access::Token => by_token(),
-        Access::Right(right) => by_token().and_then(|caller| {
+        MethodAccess::Token => by_token(),
+        MethodAccess::Right(right) => by_token().and_then(|caller| {
             caller.rights.permit(right)?;
             Ok(caller)
         }),

@@ -16,14 +16,14 @@ use tonic::{Code, Status, codegen::Service};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{
-    admin_client::Admin,
+    admin_client::AdminApiClient,
     check_request::REQUESTS,
     check_response::{put_reserved, put_response},
     check_stream::CheckStream,
     config::ConfigService,
     health::{HealthService, RateLimiterHealthService},
     limiter::LimiterService,
-    methods::{Access, BATCH, CONFIG, ENVOY, HEALTH, KIND, LIMITER, LONG, Method, OWN_HEALTH, REFLECTION, Shape},
+    methods::{BATCH, CONFIG, ENVOY, HEALTH, KIND, LIMITER, LONG, Method, MethodAccess, OWN_HEALTH, REFLECTION, Shape},
     request_body::{HEAD_BYTES, RequestBody},
     response_body::{self, GrpcResponse, ResponseBody},
     status::{reject, reject_message},
@@ -78,7 +78,7 @@ pub(super) struct CallHandler<C> {
 }
 
 impl<C: Clock> CallHandler<C> {
-    pub(super) fn new(shared: Arc<ServiceState<C>>, latencies: &ListenerLatencies, admin: Arc<Admin>) -> Self {
+    pub(super) fn new(shared: Arc<ServiceState<C>>, latencies: &ListenerLatencies, admin: Arc<AdminApiClient>) -> Self {
         let builder = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(DESCRIPTORS)
@@ -125,7 +125,7 @@ impl<C: Clock> CallHandler<C> {
 
     /// Begins the span of a call, if it is sampled. Probes and scrapes have none.
     pub(super) fn begin_span(&self, method: &Method, headers: &HeaderMap) -> Option<RequestSpan> {
-        let is_traced = matches!(method.access, Access::Right(_) | Access::Admin | Access::Reset);
+        let is_traced = matches!(method.access, MethodAccess::Right(_) | MethodAccess::Admin | MethodAccess::Reset);
         let traces = self.shared.traces.as_ref().filter(|_| is_traced)?;
         traces.begin_call((method.service, method.name), &|name| headers.get(name)?.to_str().ok())
     }
@@ -144,7 +144,7 @@ impl<C: Clock> CallHandler<C> {
         }
         let (mut head, body) = request.into_parts();
         // Calls of the admin server need this header. The other headers may take much memory while the caller is waited for.
-        let is_for_admin = matches!(method.access, Access::Admin | Access::Reset);
+        let is_for_admin = matches!(method.access, MethodAccess::Admin | MethodAccess::Reset);
         let authorization = head.headers.remove(AUTHORIZATION).filter(|_| is_for_admin);
         head.headers = authorization.into_iter().map(|value| (AUTHORIZATION, value)).collect();
         // The limit of calls of the admin server is by peer.
@@ -161,7 +161,7 @@ impl<C: Clock> CallHandler<C> {
         let (read, permit) = read.map_err(|error| reject(&self.shared, &error, None))?;
         let message = &read[HEAD_BYTES.min(read.len())..];
         // The token of a caller without one of the server may be valid at the admin server.
-        if method.access == Access::Reset && caller.token.is_some() {
+        if method.access == MethodAccess::Reset && caller.token.is_some() {
             drop(permit);
             return Ok(encoded(&self.limiter.reset(decode(message)?, &caller.rights).await?));
         }

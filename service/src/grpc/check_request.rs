@@ -7,11 +7,11 @@ use crate::{
     protobuf::{
         error::MessageError,
         generated::tidegate::v1::RateLimitRequest,
-        reader::{Fields, Value, count, text},
+        reader::{Fields, WireValue, count, text},
     },
     shared::{
         caller_shares::Caller,
-        decider::{CheckOutcome, Decider},
+        decider::{CheckResult, Decider},
         error::{CHECKS_MAX, Error},
         request_id_cache::{CallKind, RequestId},
         tokens::Rights,
@@ -60,22 +60,22 @@ impl<'m> CheckRequest<'m> {
         self.message = message;
         for field in Fields(message) {
             match field? {
-                (1, Value::Bytes(bytes)) => self.identifier = text(bytes)?,
-                (2, Value::Bytes(bytes)) => self.identifier_type = text(bytes)?,
-                (3, Value::Bytes(bytes)) => self.endpoint = text(bytes)?,
+                (1, WireValue::Bytes(bytes)) => self.identifier = text(bytes)?,
+                (2, WireValue::Bytes(bytes)) => self.identifier_type = text(bytes)?,
+                (3, WireValue::Bytes(bytes)) => self.endpoint = text(bytes)?,
                 // Protobuf reads an int32 so.
-                (4, Value::Number(tokens)) => self.tokens_requested = tokens as i32,
+                (4, WireValue::Number(tokens)) => self.tokens_requested = tokens as i32,
                 // The caller's timestamp, which is not used.
-                (5, Value::Number(_)) => {}
-                (6, Value::Bytes(bytes)) => self.method = text(bytes)?,
-                (7, Value::Bytes(bytes)) => self.domain = text(bytes)?,
-                (IDENTITIES, Value::Bytes(bytes)) => {
+                (5, WireValue::Number(_)) => {}
+                (6, WireValue::Bytes(bytes)) => self.method = text(bytes)?,
+                (7, WireValue::Bytes(bytes)) => self.domain = text(bytes)?,
+                (IDENTITIES, WireValue::Bytes(bytes)) => {
                     read_identity(bytes)?;
                     self.others += 1;
                 }
-                (9, Value::Bytes(bytes)) => self.tier = text(bytes)?,
-                (10, Value::Bytes(bytes)) => self.request_id = text(bytes)?,
-                (11, Value::Number(peek)) => self.peek = peek != 0,
+                (9, WireValue::Bytes(bytes)) => self.tier = text(bytes)?,
+                (10, WireValue::Bytes(bytes)) => self.request_id = text(bytes)?,
+                (11, WireValue::Number(peek)) => self.peek = peek != 0,
                 (1..=11, _) => return None,
                 _ => {}
             }
@@ -86,7 +86,7 @@ impl<'m> CheckRequest<'m> {
     /// Returns kind and value of the identities beside the identifier.
     fn others(&self) -> ArrayVec<(&'m str, &'m str), IDENTITIES_MAX> {
         let identities = Fields(self.message).filter_map(|field| match field? {
-            (IDENTITIES, Value::Bytes(bytes)) => read_identity(bytes),
+            (IDENTITIES, WireValue::Bytes(bytes)) => read_identity(bytes),
             _ => None,
         });
         identities.take(IDENTITIES_MAX).collect()
@@ -192,7 +192,7 @@ impl<'m> CheckRequest<'m> {
         decider: &'e Decider<C>,
         call: CallKind,
         caller: &Caller,
-    ) -> Result<CheckOutcome<'e>, Error> {
+    ) -> Result<CheckResult<'e>, Error> {
         self.permit(&caller.rights)?;
         let mut counted = ArrayVec::<_, IDENTITIES_MAX>::new();
         self.identities(decider.engine(), &mut counted)?;
@@ -207,7 +207,7 @@ impl<'m> CheckRequest<'m> {
         call: CallKind,
         caller: &Caller,
         request: &Request<'_>,
-    ) -> Result<CheckOutcome<'e>, Error> {
+    ) -> Result<CheckResult<'e>, Error> {
         let id = self.id()?;
         match (call, self.peek) {
             (CallKind::Check, true) => Ok(decider.peek(request, caller).await),
@@ -243,8 +243,8 @@ fn read_identity(message: &[u8]) -> Option<(&str, &str)> {
     let (mut kind, mut value) = ("", "");
     for field in Fields(message) {
         match field? {
-            (1, Value::Bytes(bytes)) => kind = text(bytes)?,
-            (2, Value::Bytes(bytes)) => value = text(bytes)?,
+            (1, WireValue::Bytes(bytes)) => kind = text(bytes)?,
+            (2, WireValue::Bytes(bytes)) => value = text(bytes)?,
             (1 | 2, _) => return None,
             _ => {}
         }
@@ -262,7 +262,7 @@ pub(super) fn read_batch(message: &[u8]) -> Result<Vec<CheckRequest<'_>>, BatchE
     let mut requests = Vec::with_capacity(count);
     for field in Fields(message) {
         match field {
-            Some((REQUESTS, Value::Bytes(request))) => {
+            Some((REQUESTS, WireValue::Bytes(request))) => {
                 let mut check = CheckRequest::default();
                 check.read(request).map_err(|error| (error, Some(requests.len())))?;
                 requests.push(check);
@@ -288,8 +288,8 @@ pub(super) fn read_streamed<'m>(message: &'m [u8], check: &mut CheckRequest<'m>)
     let (mut correlation_id, mut request) = (0, None);
     for field in Fields(message) {
         match (field, request) {
-            (Some((1, Value::Number(id))), _) => correlation_id = id,
-            (Some((2, Value::Bytes(bytes))), None) => request = Some(bytes),
+            (Some((1, WireValue::Number(id))), _) => correlation_id = id,
+            (Some((2, WireValue::Bytes(bytes))), None) => request = Some(bytes),
             (Some((1 | 2, _)) | None, _) => return Err(MessageError::malformed()),
             (Some(_), _) => {}
         }

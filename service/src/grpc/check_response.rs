@@ -9,11 +9,11 @@ use tidegate::{Decision, Retry};
 use crate::{
     http::response_body::ms_rounded_up,
     protobuf::writer::{put_message, put_text, put_varint},
-    shared::decider::CheckOutcome,
+    shared::decider::CheckResult,
 };
 
 /// Writes the `CheckStreamResponse` of a decision.
-pub(super) fn put_streamed_response(correlation_id: u64, outcome: &CheckOutcome<'_>, to: &mut BytesMut) {
+pub(super) fn put_streamed_response(correlation_id: u64, outcome: &CheckResult<'_>, to: &mut BytesMut) {
     put_correlation_id(correlation_id, to);
     put_message(2, to, |to| put_response(outcome, to));
 }
@@ -24,7 +24,7 @@ pub(super) fn put_correlation_id(correlation_id: u64, to: &mut BytesMut) {
 }
 
 /// Writes the `RateLimitResponse` of a decision.
-pub(super) fn put_response(outcome: &CheckOutcome<'_>, to: &mut BytesMut) {
+pub(super) fn put_response(outcome: &CheckResult<'_>, to: &mut BytesMut) {
     let decision = outcome.decision.as_ref();
     let limit_id = decision.and_then(Decision::limit_id);
     let remaining = decision.and_then(Decision::remaining);
@@ -33,7 +33,7 @@ pub(super) fn put_response(outcome: &CheckOutcome<'_>, to: &mut BytesMut) {
         Some(Retry::After(wait)) => Some(wait),
         Some(Retry::Never) => None,
         None if outcome.is_allowed => Some(Duration::ZERO),
-        None => Some(CheckOutcome::CLOSED_WAIT),
+        None => Some(CheckResult::CLOSED_WAIT),
     };
     let has_wait = limit_id.is_some() || !outcome.is_allowed;
     let remaining_tokens = match remaining {
@@ -98,7 +98,7 @@ fn put_number(field: u8, mut number: u64, to: &mut Numbers) {
 }
 
 /// Writes the `ReserveResponse` of a decision.
-pub(super) fn put_reserved(outcome: &CheckOutcome<'_>, to: &mut BytesMut) {
+pub(super) fn put_reserved(outcome: &CheckResult<'_>, to: &mut BytesMut) {
     put_message(1, to, |to| put_response(outcome, to));
     if let Some(id) = outcome.reservation {
         put_text(2, &id.to_string(), to);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// Returns the message of prost for an outcome, field by field.
-    fn reference(outcome: &CheckOutcome<'_>) -> RateLimitResponse {
+    fn reference(outcome: &CheckResult<'_>) -> RateLimitResponse {
         let decision = outcome.decision;
         let limit_id = decision.and_then(|decision| decision.limit_id().map(str::to_owned));
         let remaining = decision.and_then(|decision| decision.remaining());

@@ -11,7 +11,7 @@ use tidegate::{
 };
 use tonic::{Code, Request, Response, Status};
 
-use super::admin_client::{Admin, AdminCall, AdminResponse};
+use super::admin_client::{AdminApiClient, AdminCall, AdminResponse};
 use crate::protobuf::generated::tidegate::v1::{
     CreateRateLimitRequest, DeleteRateLimitRequest, DeleteRateLimitResponse, ListRateLimitsRequest,
     ListRateLimitsResponse, RateLimit, UpdateRateLimitRequest, rate_limiter_config_server::RateLimiterConfig,
@@ -23,7 +23,7 @@ const ID_BYTES_MAX: usize = 64;
 /// The ID of the only limit of a new rule.
 const LIMIT_ID: &str = "limit";
 
-pub(super) struct ConfigService(pub(super) Arc<Admin>);
+pub(super) struct ConfigService(pub(super) Arc<AdminApiClient>);
 
 /// A rule that a [`RateLimit`] can express. A rule with more fields than these is richer.
 #[derive(Debug, Deserialize, Serialize)]

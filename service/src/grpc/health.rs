@@ -15,7 +15,7 @@ use tonic_health::pb::{
 };
 
 use super::{
-    admin_client::{Admin, AdminCall},
+    admin_client::{AdminApiClient, AdminCall},
     methods::SERVICES,
 };
 use crate::{
@@ -86,7 +86,7 @@ impl<C: Clock> Stream for StatusStream<C> {
 
 pub(super) struct RateLimiterHealthService<C> {
     pub(super) shared: Arc<ServiceState<C>>,
-    pub(super) admin: Arc<Admin>,
+    pub(super) admin: Arc<AdminApiClient>,
 }
 
 #[tonic::async_trait]

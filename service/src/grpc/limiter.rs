@@ -23,7 +23,7 @@ use crate::{
     },
     shared::{
         caller_shares::Caller,
-        decider::CheckOutcome,
+        decider::CheckResult,
         error::{Error, ErrorReport},
         request_id_cache::CallKind,
         reservations::Gone,
@@ -53,7 +53,7 @@ impl<C: Clock> LimiterService<C> {
         call: CallKind,
         caller: &Caller,
         span: Option<&RequestSpan>,
-    ) -> Result<CheckOutcome<'_>, Status> {
+    ) -> Result<CheckResult<'_>, Status> {
         let mut check = CheckRequest::default();
         check.read(message).map_err(|error| reject_message(&self.0, error, None))?;
         let outcome = check.decide(&self.0.decider, call, caller).await;
@@ -104,7 +104,7 @@ impl<C: Clock> LimiterService<C> {
             return Err(error);
         }
         if is_plain {
-            let write = |outcome: CheckOutcome<'_>| put_message(RESPONSES, to, |to| put_response(&outcome, to));
+            let write = |outcome: CheckResult<'_>| put_message(RESPONSES, to, |to| put_response(&outcome, to));
             decider.check_batch(&requests, caller, write).await;
             return Ok(());
         }

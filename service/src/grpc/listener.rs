@@ -4,7 +4,7 @@ use std::{future::Future, io, net::TcpListener, sync::Arc};
 
 use tidegate::clock::Clock;
 
-use super::{admin_client::Admin, call_handler::CallHandler};
+use super::{admin_client::AdminApiClient, call_handler::CallHandler};
 use crate::shared::{service_state::ServiceState, worker_threads::WorkerThreads};
 
 /// The gRPC listener, before it starts.
@@ -13,7 +13,7 @@ pub struct Grpc {
     /// The socket that accepts connections.
     pub listener: TcpListener,
     /// The client of the admin server, which changes rules and resets what was used.
-    pub admin: Admin,
+    pub admin: AdminApiClient,
 }
 
 impl Grpc {

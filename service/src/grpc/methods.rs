@@ -18,7 +18,7 @@ pub(super) const LONG: [&str; 2] = ["GetMetrics", "ListRateLimits"];
 pub(super) const SERVICES: [&str; 7] = [LIMITER, CONFIG, OWN_HEALTH, ENVOY, HEALTH, REFLECTION, REFLECTION_ALPHA];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum MethodAccess {
     /// One of the server's tokens with this right, where the server asks for one.
     Right(Right),
     /// One of the server's tokens, where the server asks for one.
@@ -35,7 +35,7 @@ pub(super) enum Access {
 pub(super) struct Method {
     pub(super) service: &'static str,
     pub(super) name: &'static str,
-    pub(super) access: Access,
+    pub(super) access: MethodAccess,
     pub(super) shape: Shape,
 }
 
@@ -62,37 +62,37 @@ impl Method {
     }
 }
 
-const fn unary(service: &'static str, access: Access, name: &'static str) -> Method {
+const fn unary(service: &'static str, access: MethodAccess, name: &'static str) -> Method {
     Method { service, name, access, shape: Shape::Unary }
 }
 
 /// All methods. Their names differ, and are routes in metrics.
 const METHODS: [Method; 17] = [
-    unary(LIMITER, Access::Right(Right::Check), "CheckRateLimit"),
-    unary(LIMITER, Access::Right(Right::Check), BATCH),
+    unary(LIMITER, MethodAccess::Right(Right::Check), "CheckRateLimit"),
+    unary(LIMITER, MethodAccess::Right(Right::Check), BATCH),
     Method {
         service: LIMITER,
         name: "CheckRateLimitStream",
-        access: Access::Right(Right::Check),
+        access: MethodAccess::Right(Right::Check),
         shape: Shape::Stream,
     },
-    unary(LIMITER, Access::Right(Right::Reserve), "Reserve"),
-    unary(LIMITER, Access::Right(Right::Reserve), "Settle"),
-    unary(LIMITER, Access::Right(Right::Reserve), "Refund"),
-    unary(CONFIG, Access::Admin, "CreateRateLimit"),
-    unary(CONFIG, Access::Admin, "UpdateRateLimit"),
-    unary(CONFIG, Access::Admin, "DeleteRateLimit"),
-    unary(CONFIG, Access::Admin, "ListRateLimits"),
-    unary(OWN_HEALTH, Access::Nothing, "GetHealthStatus"),
-    unary(OWN_HEALTH, Access::Metrics, "GetMetrics"),
-    unary(OWN_HEALTH, Access::Reset, "ResetRateLimit"),
-    unary(ENVOY, Access::Right(Right::Check), "ShouldRateLimit"),
-    unary(HEALTH, Access::Nothing, "Check"),
-    Method { service: HEALTH, name: "Watch", access: Access::Nothing, shape: Shape::Watch },
+    unary(LIMITER, MethodAccess::Right(Right::Reserve), "Reserve"),
+    unary(LIMITER, MethodAccess::Right(Right::Reserve), "Settle"),
+    unary(LIMITER, MethodAccess::Right(Right::Reserve), "Refund"),
+    unary(CONFIG, MethodAccess::Admin, "CreateRateLimit"),
+    unary(CONFIG, MethodAccess::Admin, "UpdateRateLimit"),
+    unary(CONFIG, MethodAccess::Admin, "DeleteRateLimit"),
+    unary(CONFIG, MethodAccess::Admin, "ListRateLimits"),
+    unary(OWN_HEALTH, MethodAccess::Nothing, "GetHealthStatus"),
+    unary(OWN_HEALTH, MethodAccess::Metrics, "GetMetrics"),
+    unary(OWN_HEALTH, MethodAccess::Reset, "ResetRateLimit"),
+    unary(ENVOY, MethodAccess::Right(Right::Check), "ShouldRateLimit"),
+    unary(HEALTH, MethodAccess::Nothing, "Check"),
+    Method { service: HEALTH, name: "Watch", access: MethodAccess::Nothing, shape: Shape::Watch },
     REFLECTION_INFO,
 ];
 const REFLECTION_INFO: Method =
-    Method { service: REFLECTION, name: "ServerReflectionInfo", access: Access::Token, shape: Shape::Stream };
+    Method { service: REFLECTION, name: "ServerReflectionInfo", access: MethodAccess::Token, shape: Shape::Stream };
 /// The method of the earlier version, whose route in metrics is that of the later version.
 const REFLECTION_ALPHA_INFO: Method = Method { service: REFLECTION_ALPHA, ..REFLECTION_INFO };
 /// The route of every other path, in metrics.

@@ -18,5 +18,5 @@ mod response_buffer;
 mod status;
 
 pub(crate) use self::methods::KIND;
-pub use self::{admin_client::Admin, listener::Grpc};
+pub use self::{admin_client::AdminApiClient, listener::Grpc};
 pub use crate::{envoy::offline::decide_descriptors, protobuf::generated as proto};

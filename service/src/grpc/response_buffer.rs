@@ -17,7 +17,7 @@ use crate::{
     protobuf::error::MessageError,
     shared::{
         caller_shares::Caller,
-        decider::{CheckOutcome, TURN_CHECKS},
+        decider::{CheckResult, TURN_CHECKS},
     },
 };
 
@@ -133,7 +133,7 @@ impl ResponseBuffer {
         });
         let requests = requests.collect::<Result<Vec<_>, _>>().map_err(|error| reject(&limiter.0, &error, None))?;
         let (mut ids, mut longest) = (checks.iter().map(|(id, ..)| *id), 0);
-        let write = |outcome: CheckOutcome<'_>| {
+        let write = |outcome: CheckResult<'_>| {
             let at = begin_message(&mut self.bytes);
             put_streamed_response(ids.next().unwrap_or_default(), &outcome, &mut self.bytes);
             end_message(&mut self.bytes, at);

@@ -19,7 +19,7 @@ use tidegate::{
 };
 use tidegate_middleware::request_head::RequestHead;
 
-use super::{responses, worker::Worker};
+use super::{responses, worker::HttpWorker};
 use crate::shared::{caller_shares::Caller, error::Error, traces::RequestSpan};
 
 /// The header of a degraded outcome, with the reason.
@@ -60,7 +60,7 @@ impl<'q> Options<'q> {
     }
 }
 
-impl<C: Clock> Worker<C> {
+impl<C: Clock> HttpWorker<C> {
     pub(super) async fn authorize(
         &self,
         original: &HttpRequest,

@@ -32,14 +32,14 @@ const DEFAULT_PORT: u16 = 80;
 
 /// The pages in browsers that may call, and the host names under which they may.
 #[derive(Clone, Debug, Default)]
-pub struct Browsers {
+pub struct BrowserAccess {
     /// The origins whose pages may call, as browsers write them: `https://app.example`.
     pub origins: Vec<String>,
     /// The names, without a port, under which a listener on loopback may be called, beside `localhost` and loopback addresses.
     pub hosts: Vec<String>,
 }
 
-impl Browsers {
+impl BrowserAccess {
     /// Returns an error where a page may have sent this request that may not send it.
     pub(super) fn admit(
         &self,
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn loopback_is_recognized_in_every_spelling() {
-        let browsers = Browsers { hosts: vec!["limits.internal".to_owned()], ..Browsers::default() };
+        let browsers = BrowserAccess { hosts: vec!["limits.internal".to_owned()], ..BrowserAccess::default() };
         for (host, is_own, port) in [
             ("localhost", true, Some(80)),
             ("LocalHost:9080", true, Some(9_080)),

@@ -7,7 +7,7 @@ use rustls::ServerConfig;
 use tidegate::clock::{Clock, SystemClock};
 use tidegate_listener::{HttpListener, HttpPeriods};
 
-use super::{authorize_settings::Authorize, browsers::Browsers, worker::Worker};
+use super::{authorize_settings::Authorize, browsers::BrowserAccess, worker::HttpWorker};
 use crate::shared::{listener_counts::ListenerCounts, service_state::ServiceState, timeouts::Timeouts};
 
 /// The HTTP listener, before it starts.
@@ -25,7 +25,7 @@ impl Http {
         self,
         shared: &Arc<ServiceState<C>>,
         ListenerCounts { latencies, connections }: ListenerCounts,
-        browsers: Browsers,
+        browsers: BrowserAccess,
         workers: usize,
         tls: Option<ServerConfig>,
         drain: Duration,
@@ -36,7 +36,7 @@ impl Http {
         let Timeouts { idle, handshake, request_head, unread_replies: unread, linger, .. } = shared.timeouts;
         let periods = HttpPeriods { idle, handshake, request_head, unread, linger };
         let factory = move || {
-            let worker = Rc::new(Worker {
+            let worker = Rc::new(HttpWorker {
                 shared: Arc::clone(&shared),
                 authorize: authorize.clone(),
                 browsers: browsers.clone(),

@@ -17,4 +17,4 @@ mod worker;
 pub use actix_web::http::header::HeaderName;
 
 pub(crate) use self::routes::KIND;
-pub use self::{authorize_settings::Authorize, browsers::Browsers, listener::Http};
+pub use self::{authorize_settings::Authorize, browsers::BrowserAccess, listener::Http};

@@ -18,7 +18,7 @@ use tidegate::{
 
 use crate::shared::{
     caller_shares::Caller,
-    decider::{CheckOutcome, Decider},
+    decider::{CheckResult, Decider},
     error::{CHECKS_MAX, Error},
     request_id_cache::{CallKind, RequestId},
     reservations::{Gone, ReservationId},
@@ -82,7 +82,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     call: CallKind,
     caller: &Caller,
     text: &str,
-) -> Result<(CheckOutcome<'e>, ResponseSettings), Error> {
+) -> Result<(CheckResult<'e>, ResponseSettings), Error> {
     let Object::<Check<'_>>(check) = parse(text, |value| from_json_value::<Object<Check<'_>>>(value, text).map(drop))?;
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
     caller.rights.permit_domain(domain)?;

@@ -9,12 +9,12 @@ use std::time::Duration;
 use serde::Serialize;
 use tidegate::{Decision, Degraded, Retry};
 
-use crate::shared::decider::CheckOutcome;
+use crate::shared::decider::CheckResult;
 
 /// The capacity in bytes that holds most decisions.
 pub(crate) const DECISION_BYTES: usize = 256;
 
-pub(crate) fn decision(outcome: &CheckOutcome<'_>, to: &mut Vec<u8>) {
+pub(crate) fn decision(outcome: &CheckResult<'_>, to: &mut Vec<u8>) {
     let decision = outcome.decision.as_ref();
     let limit_id = decision.and_then(Decision::limit_id);
     // 0 when allowed; `null` when it will never be allowed, and when no limit applied.
@@ -22,7 +22,7 @@ pub(crate) fn decision(outcome: &CheckOutcome<'_>, to: &mut Vec<u8>) {
         Some(Retry::Now) => limit_id.map(|_| 0),
         Some(Retry::After(wait)) => Some(ms_rounded_up(wait)),
         Some(Retry::Never) => None,
-        None => (!outcome.is_allowed).then(|| ms_rounded_up(CheckOutcome::CLOSED_WAIT)),
+        None => (!outcome.is_allowed).then(|| ms_rounded_up(CheckResult::CLOSED_WAIT)),
     };
     to.extend_from_slice(if outcome.is_allowed { br#"{"allowed":true"# } else { br#"{"allowed":false"# });
     number(to, r#","limit":"#, decision.and_then(Decision::limit));
@@ -132,7 +132,7 @@ mod tests {
                     let is_allowed = decision.as_ref().map_or(is_allowed, Decision::is_allowed);
                     let policy_version = engine.version();
                     let outcome =
-                        CheckOutcome { is_allowed, decision, degraded, policy_version, reservation, waited: None };
+                        CheckResult { is_allowed, decision, degraded, policy_version, reservation, waited: None };
                     let mut text = Vec::new();
                     super::decision(&outcome, &mut text);
                     let body: DecisionBody = serde_json::from_slice(&text).expect("a decision");

@@ -15,7 +15,7 @@ use tidegate_api::PROBLEM_JSON;
 use tidegate_middleware::headers::{self, Value};
 
 use super::response_body::{self, DECISION_BYTES};
-use crate::shared::decider::CheckOutcome;
+use crate::shared::decider::CheckResult;
 
 static HEADER_NAMES: [HeaderName; 6] = [
     HeaderName::from_static(headers::LIMIT),
@@ -32,7 +32,7 @@ pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_JSON);
 
 /// Returns the response to a check with this status, which has a body unless it is "No Content". The body and the values of the
 /// headers are parts of one allocation.
-pub(super) fn decision(status: StatusCode, outcome: &CheckOutcome<'_>, settings: ResponseSettings) -> HttpResponse {
+pub(super) fn decision(status: StatusCode, outcome: &CheckResult<'_>, settings: ResponseSettings) -> HttpResponse {
     let has_body = status != StatusCode::NO_CONTENT;
     let mut text = Vec::with_capacity(DECISION_BYTES + HEADERS_BYTES);
     if has_body {
@@ -53,7 +53,7 @@ pub(super) fn decision(status: StatusCode, outcome: &CheckOutcome<'_>, settings:
     match &outcome.decision {
         Some(decision) => headers::each(decision, settings).for_each(|(name, value)| put(name, value)),
         None if outcome.is_allowed => {}
-        None => put(headers::RETRY_AFTER, Value::Number(CheckOutcome::CLOSED_WAIT.as_secs())),
+        None => put(headers::RETRY_AFTER, Value::Number(CheckResult::CLOSED_WAIT.as_secs())),
     }
     let text = Bytes::from(text);
     let mut response = if has_body {

@@ -32,7 +32,7 @@ use tidegate_middleware::extract;
 use super::{
     authorize_settings::Authorize,
     body_reader,
-    browsers::Browsers,
+    browsers::BrowserAccess,
     held_bodies::{BudgetedBody, UnreadRequest},
     known_headers::KnownHeaders,
     request_body,
@@ -54,28 +54,28 @@ use crate::shared::{
 };
 
 /// The state that the requests of a worker thread share.
-pub(super) struct Worker<C> {
+pub(super) struct HttpWorker<C> {
     pub(super) shared: Arc<ServiceState<C>>,
     pub(super) authorize: Authorize,
-    pub(super) browsers: Browsers,
+    pub(super) browsers: BrowserAccess,
     pub(super) address: SocketAddr,
     pub(super) latencies: Arc<WorkerLatencies>,
     pub(super) clock: SystemClock,
 }
 
 /// The unread body of a request, and the time at which its reading ended.
-struct RequestBody {
+struct TimedBody {
     /// The rest of the body; `Payload::None` once it was read to its end.
     unread: Payload,
     /// The time from which the latency counts: when the request had all come, or no more of it was waited for.
     read_at: Nanos,
 }
 
-impl<C: Clock> Worker<C> {
+impl<C: Clock> HttpWorker<C> {
     /// Answers a request, also where its handler panics.
     pub(super) async fn handle(self: Rc<Self>, mut request: Request) -> Result<HttpResponse, Infallible> {
         let route = route(request.path());
-        let mut body = RequestBody { unread: request.take_payload(), read_at: self.clock.now() };
+        let mut body = TimedBody { unread: request.take_payload(), read_at: self.clock.now() };
         let known = KnownHeaders::of(&request);
         let mut span = None;
         let response = match self.admit(route, &known) {
@@ -115,7 +115,7 @@ impl<C: Clock> Worker<C> {
         route: &'static str,
         caller: &Caller,
         known: &KnownHeaders<'_>,
-        body: &mut RequestBody,
+        body: &mut TimedBody,
         span: Option<&RequestSpan>,
     ) -> Result<HttpResponse, Error> {
         let request = known.request;
@@ -140,7 +140,7 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    async fn read_body(&self, known: &KnownHeaders<'_>, body: &mut RequestBody) -> Result<Bytes, Error> {
+    async fn read_body(&self, known: &KnownHeaders<'_>, body: &mut TimedBody) -> Result<Bytes, Error> {
         let period = self.shared.timeouts.request;
         let permit = || self.permit(peer(known.request));
         let read = body_reader::read(&known.body, &mut body.unread, permit, period).await;

@@ -10,7 +10,7 @@ use std::{mem, str};
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-pub(crate) enum Value<'m> {
+pub(crate) enum WireValue<'m> {
     Number(u64),
     Bytes(&'m [u8]),
     /// A value of a wire type that no field has here.
@@ -21,7 +21,7 @@ pub(crate) enum Value<'m> {
 pub(crate) struct Fields<'m>(pub(crate) &'m [u8]);
 
 impl<'m> Iterator for Fields<'m> {
-    type Item = Option<(u32, Value<'m>)>;
+    type Item = Option<(u32, WireValue<'m>)>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -32,16 +32,16 @@ impl<'m> Iterator for Fields<'m> {
         let mut field = || {
             let (field, kind) = decode_key(&mut rest).ok()?;
             let value = match kind {
-                WireType::Varint => Value::Number(decode_varint(&mut rest).ok()?),
+                WireType::Varint => WireValue::Number(decode_varint(&mut rest).ok()?),
                 WireType::LengthDelimited => {
                     let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
                     let (bytes, after) = rest.split_at_checked(length)?;
                     rest = after;
-                    Value::Bytes(bytes)
+                    WireValue::Bytes(bytes)
                 }
                 _ => {
                     skip_field(kind, field, &mut rest, DecodeContext::default()).ok()?;
-                    Value::Other
+                    WireValue::Other
                 }
             };
             Some((field, value))
@@ -57,7 +57,7 @@ impl<'m> Iterator for Fields<'m> {
 /// Returns how many values with bytes a field of a message has, as far as the message can be read. So a message with too many of
 /// them is refused before memory is taken for each.
 pub(crate) fn count(message: &[u8], field: u32) -> usize {
-    Fields(message).filter(|read| matches!(read, Some((read, Value::Bytes(_))) if *read == field)).count()
+    Fields(message).filter(|read| matches!(read, Some((read, WireValue::Bytes(_))) if *read == field)).count()
 }
 
 /// Returns the text of a `string` field; `None` where it is not UTF-8.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::shared::{
     caller_shares::Caller,
-    decider::{CheckOutcome, Decider},
+    decider::{CheckResult, Decider},
     request_id_cache::RequestId,
 };
 
@@ -50,11 +50,11 @@ pub(super) async fn check<C: Clock>(
 }
 
 /// Appends the five numbers of redis-cell and the name of the limit that decided. Where no limit did, its numbers are -1.
-fn append_decision(outcome: &CheckOutcome<'_>, to: &mut ReplyWriter) {
+fn append_decision(outcome: &CheckResult<'_>, to: &mut ReplyWriter) {
     let decision = outcome.decision.as_ref().filter(|decision| decision.limit_id().is_some());
     let wait = match decision.map(Decision::retry) {
         Some(Retry::After(wait)) => seconds(wait),
-        None if !outcome.is_allowed => seconds(CheckOutcome::CLOSED_WAIT),
+        None if !outcome.is_allowed => seconds(CheckResult::CLOSED_WAIT),
         _ => -1,
     };
     let numbers = [

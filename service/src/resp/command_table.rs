@@ -43,7 +43,7 @@ pub(super) enum Verb {
 
 /// A command, as `COMMAND` describes it.
 #[derive(Debug)]
-pub(super) struct Command {
+pub(super) struct CommandSpec {
     pub(super) name: &'static str,
     pub(super) verb: Verb,
     /// The number of words, with the name. A negative number means at least so many.
@@ -57,11 +57,12 @@ pub(super) struct Command {
 }
 
 /// The numbers and flags of most commands.
-const COMMON: Command = Command { name: "", verb: Verb::Ping, arity: -1, flags: &["fast"], keys: [0; 3], summary: "" };
+const COMMON: CommandSpec =
+    CommandSpec { name: "", verb: Verb::Ping, arity: -1, flags: &["fast"], keys: [0; 3], summary: "" };
 
 /// All commands, the most frequent first, since they are searched in this order.
-pub(super) static COMMANDS: [Command; 13] = [
-    Command {
+pub(super) static COMMANDS: [CommandSpec; 13] = [
+    CommandSpec {
         name: "cl.throttle",
         verb: Verb::ClThrottle,
         flags: &["write", "fast"],
@@ -69,7 +70,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         summary: "key max_burst count period [quantity]: count in period seconds, and max_burst beyond one at once",
         ..COMMON
     },
-    Command {
+    CommandSpec {
         name: "tidegate.check",
         verb: Verb::Check,
         arity: -4,
@@ -77,7 +78,7 @@ pub(super) static COMMANDS: [Command; 13] = [
         summary: "kind value endpoint [cost] [request_id]: by the policy; an endpoint of * is none, a cost of 0 asks what is left",
         ..COMMON
     },
-    Command {
+    CommandSpec {
         name: "throttle",
         verb: Verb::Throttle,
         flags: &["write", "fast"],
@@ -85,16 +86,16 @@ pub(super) static COMMANDS: [Command; 13] = [
         summary: "key max_burst count period [quantity]: the same in the words of throttlecrab, max_burst at once",
         ..COMMON
     },
-    Command { name: "ping", verb: Verb::Ping, summary: "[message]: PONG, or the message", ..COMMON },
-    Command { name: "echo", verb: Verb::Echo, arity: 2, summary: "message: the message", ..COMMON },
-    Command {
+    CommandSpec { name: "ping", verb: Verb::Ping, summary: "[message]: PONG, or the message", ..COMMON },
+    CommandSpec { name: "echo", verb: Verb::Echo, arity: 2, summary: "message: the message", ..COMMON },
+    CommandSpec {
         name: "hello",
         verb: Verb::Hello,
         flags: &["fast", "no_auth"],
         summary: "[2 | 3 [AUTH user token] [SETNAME name]]: which version of the protocol is spoken",
         ..COMMON
     },
-    Command {
+    CommandSpec {
         name: "auth",
         verb: Verb::Auth,
         arity: -2,
@@ -102,14 +103,14 @@ pub(super) static COMMANDS: [Command; 13] = [
         summary: "[user] token: one of --check-tokens, or one of role operator; whatever the user",
         ..COMMON
     },
-    Command {
+    CommandSpec {
         name: "command",
         verb: Verb::Command,
         summary: "[COUNT | LIST | INFO [name ...] | DOCS [name ...]]: the commands",
         ..COMMON
     },
-    Command { name: "info", verb: Verb::Info, summary: "[section ...]: about this server", ..COMMON },
-    Command {
+    CommandSpec { name: "info", verb: Verb::Info, summary: "[section ...]: about this server", ..COMMON },
+    CommandSpec {
         name: "del",
         verb: Verb::Del,
         arity: -2,
@@ -118,15 +119,21 @@ pub(super) static COMMANDS: [Command; 13] = [
         summary: "key ...: forgets what keys of CL.THROTTLE and THROTTLE have used; takes a token of role operator, or one of \
                   --check-tokens with the right reset",
     },
-    Command { name: "quit", verb: Verb::Quit, flags: &["fast", "no_auth"], summary: "ends the connection", ..COMMON },
-    Command {
+    CommandSpec {
+        name: "quit",
+        verb: Verb::Quit,
+        flags: &["fast", "no_auth"],
+        summary: "ends the connection",
+        ..COMMON
+    },
+    CommandSpec {
         name: "client",
         verb: Verb::Client,
         arity: -2,
         summary: "ID | GETNAME | SETNAME name | SETINFO attribute value: for clients that say who they are, which nobody keeps",
         ..COMMON
     },
-    Command { name: "select", verb: Verb::Select, arity: 2, summary: "0: there is one database", ..COMMON },
+    CommandSpec { name: "select", verb: Verb::Select, arity: 2, summary: "0: there is one database", ..COMMON },
 ];
 
 pub(super) const ROUTES: [&str; COMMANDS.len() + 1] = {
@@ -144,11 +151,11 @@ pub(super) const OTHER: &str = "other";
 pub(super) const THROTTLING: [&str; 2] = ["cl.throttle", "throttle"];
 
 /// Finds a command by its name, in any case.
-pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
+pub(super) fn find(name: &[u8]) -> Option<&'static CommandSpec> {
     COMMANDS.iter().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-impl Command {
+impl CommandSpec {
     /// Returns whether the command may have this many words, with its name.
     pub(super) fn takes(&self, words: usize) -> bool {
         let words = i64::try_from(words).unwrap_or(i64::MAX);
@@ -218,7 +225,7 @@ pub(super) fn describe_commands(arguments: &[&[u8]], to: &mut ReplyWriter) -> Re
             }
         }
     } else if subcommand.eq_ignore_ascii_case(b"docs") {
-        let is_named = |command: &&Command| {
+        let is_named = |command: &&CommandSpec| {
             names.is_empty() || names.iter().any(|name| command.name.as_bytes().eq_ignore_ascii_case(name))
         };
         to.map(COMMANDS.iter().filter(is_named).count());

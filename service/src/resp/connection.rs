@@ -15,8 +15,8 @@ use super::{
     error::Error,
     frame_reader::{Arguments, Frame, FrameReader},
     reply_writer::ReplyWriter,
-    session::{CommandResult, NextStep, PendingAuthentication, PendingCheck, Session},
-    worker::Worker,
+    session::{CommandResult, NextStep, PendingAuthentication, PendingCheck, RespSession},
+    worker::RespWorker,
 };
 use crate::shared::{
     body_budget::{BLOCK_BYTES, BodyPermit, ConnectionShare, PermitPhase},
@@ -33,7 +33,7 @@ const INPUT_BYTES: usize = 4 << 10;
 /// Bytes of replies that are written before more commands are run, so that a peer that does not read gets no further replies.
 const REPLY_BYTES: usize = 16 << 10;
 
-impl<C: Clock> ConnectionHandler for Worker<C> {
+impl<C: Clock> ConnectionHandler for RespWorker<C> {
     async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         self: Rc<Self>,
         mut stream: S,
@@ -114,8 +114,8 @@ async fn read(
 
 /// The input, session and replies of a connection.
 struct Connection<'w, C> {
-    worker: &'w Worker<C>,
-    session: Session<'w, C>,
+    worker: &'w RespWorker<C>,
+    session: RespSession<'w, C>,
     reader: FrameReader,
     input: Vec<u8>,
     permit: BodyPermit,
@@ -139,10 +139,10 @@ enum Next {
 }
 
 impl<'w, C: Clock> Connection<'w, C> {
-    fn new(worker: &'w Worker<C>, peer: SocketAddr, permit: Rc<ConnectionPermit>) -> Self {
+    fn new(worker: &'w RespWorker<C>, peer: SocketAddr, permit: Rc<ConnectionPermit>) -> Self {
         Self {
             worker,
-            session: Session::new(worker, peer, permit),
+            session: RespSession::new(worker, peer, permit),
             reader: FrameReader::default(),
             input: Vec::new(),
             permit: BodyPermit::new(&ConnectionShare::new(&worker.shared.body_budget, peer.ip())),
@@ -308,13 +308,13 @@ impl<'w, C: Clock> Connection<'w, C> {
 
 /// Counts the commands that came together, a run of equal ones at once. The latency of each is the time that all of them took.
 struct CommandCounter<'w, C> {
-    worker: &'w Worker<C>,
+    worker: &'w RespWorker<C>,
     began_at: Nanos,
     same: Option<((&'static str, Status), u64)>,
 }
 
 impl<'w, C> CommandCounter<'w, C> {
-    fn new(worker: &'w Worker<C>) -> Self {
+    fn new(worker: &'w RespWorker<C>) -> Self {
         Self { worker, began_at: worker.clock.now(), same: None }
     }
 

@@ -14,7 +14,7 @@ use tidegate::{
 
 use super::{
     command_table::{Status, THROTTLING},
-    worker::{RespState, Worker},
+    worker::{RespState, RespWorker},
 };
 use crate::shared::{
     latency::ListenerLatencies, operators::Operators, service_state::ServiceState, throttle_metrics::ThrottleMetrics,
@@ -69,7 +69,7 @@ impl<C: Clock> Resp<C> {
             started_at: SystemClock::new().now(),
         });
         let shared = Arc::clone(shared);
-        threads.start(listener, REFUSAL, move |latencies| Worker {
+        threads.start(listener, REFUSAL, move |latencies| RespWorker {
             shared: Arc::clone(&shared),
             resp: Arc::clone(&resp),
             latencies: latencies.worker(),

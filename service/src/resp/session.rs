@@ -8,20 +8,20 @@ use tidegate_listener::ConnectionPermit;
 
 use super::{
     check_command::{CHECK, check},
-    command_table::{Command, OTHER, Status, Verb, describe_commands, find, unknown_subcommand},
+    command_table::{CommandSpec, OTHER, Status, Verb, describe_commands, find, unknown_subcommand},
     error::{Dialect, Error},
     reply_writer::ReplyWriter,
     throttle::{Throttle, to_integer},
-    worker::Worker,
+    worker::RespWorker,
 };
 use crate::shared::{
     caller_shares::Caller,
-    decider::{CheckOutcome, catch_panic},
+    decider::{CheckResult, catch_panic},
     tokens::{Right, ValidToken},
 };
 
-pub(super) struct Session<'w, C> {
-    worker: &'w Worker<C>,
+pub(super) struct RespSession<'w, C> {
+    worker: &'w RespWorker<C>,
     peer: SocketAddr,
     connection_permit: Rc<ConnectionPermit>,
     id: i64,
@@ -51,9 +51,9 @@ pub(super) struct CommandResult {
 pub(super) enum NextStep {
     Continue,
     Close,
-    /// A query whether a token is an operator's; its answer goes to [`Session::finish_authentication`].
+    /// A query whether a token is an operator's; its answer goes to [`RespSession::finish_authentication`].
     Authenticate(PendingAuthentication),
-    /// A wait for the store; [`Session::finish_check`] ends it.
+    /// A wait for the store; [`RespSession::finish_check`] ends it.
     Wait(PendingCheck),
 }
 
@@ -77,8 +77,8 @@ fn decided(is_allowed: bool) -> Done {
     (if is_allowed { Status::Done } else { Status::Denied }, NextStep::Continue)
 }
 
-impl<'w, C: Clock> Session<'w, C> {
-    pub(super) fn new(worker: &'w Worker<C>, peer: SocketAddr, connection_permit: Rc<ConnectionPermit>) -> Self {
+impl<'w, C: Clock> RespSession<'w, C> {
+    pub(super) fn new(worker: &'w RespWorker<C>, peer: SocketAddr, connection_permit: Rc<ConnectionPermit>) -> Self {
         let group = worker.shared.decider.key_of(&Caller::without_token(peer.ip().into())).group();
         let id = worker.next_connection_id();
         Self { worker, peer, connection_permit, id, authentication: Authentication::None, group, is_discarding: false }
@@ -232,7 +232,7 @@ impl<'w, C: Clock> Session<'w, C> {
     }
 
     /// Runs a command, and appends its reply unless it returns an error.
-    fn dispatch(&mut self, command: &Command, arguments: &[&[u8]], to: &mut ReplyWriter) -> Result<Done, Error> {
+    fn dispatch(&mut self, command: &CommandSpec, arguments: &[&[u8]], to: &mut ReplyWriter) -> Result<Done, Error> {
         if !self.is_authenticated() && !command.is_open() {
             return Err(Error::NoAuth);
         }
@@ -293,8 +293,8 @@ impl<'w, C: Clock> Session<'w, C> {
             if let Some(outcome) = catch_panic(|| throttle.charge(&self.worker.resp.throttle, self.group)) {
                 (outcome.is_allowed(), throttle.reply(&outcome))
             } else {
-                let CheckOutcome { is_allowed, .. } = self.worker.shared.decider.undecided(DEFAULT_DOMAIN);
-                (is_allowed, throttle.undecided_reply(is_allowed, CheckOutcome::CLOSED_WAIT))
+                let CheckResult { is_allowed, .. } = self.worker.shared.decider.undecided(DEFAULT_DOMAIN);
+                (is_allowed, throttle.undecided_reply(is_allowed, CheckResult::CLOSED_WAIT))
             };
         to.array(numbers.len());
         to.integers(numbers);

@@ -26,7 +26,7 @@ const TOKEN_BYTES_MAX: usize = 1_024;
 const TOKEN_PREFIX: &str = "tg_";
 
 /// The state of a worker thread, which its connections share.
-pub(super) struct Worker<C> {
+pub(super) struct RespWorker<C> {
     pub(super) shared: Arc<ServiceState<C>>,
     pub(super) resp: Arc<RespState<C>>,
     pub(super) latencies: Arc<WorkerLatencies>,
@@ -45,7 +45,7 @@ pub(super) struct RespState<C> {
     pub(super) started_at: Nanos,
 }
 
-impl<C: Clock> Worker<C> {
+impl<C: Clock> RespWorker<C> {
     /// Returns the ID of a new connection.
     pub(super) fn next_connection_id(&self) -> i64 {
         self.resp.connections.fetch_add(1, Ordering::Relaxed) + 1

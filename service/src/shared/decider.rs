@@ -18,7 +18,7 @@ use tidegate::{
     internals::{BeginResult, Pending, StoreAnswer},
     policy::OnError,
 };
-use tidegate_fleet::store::{Reserved, Shared};
+use tidegate_fleet::store::{SharedEngine, SharedReservation};
 use tokio::time::Instant;
 
 mod all_or_nothing;
@@ -31,7 +31,7 @@ use super::{
     error::Error,
     log_limiter::LogLimiter,
     request_id_cache::{CallKind, DecidedCheck, RequestId, RequestIdCache, Reused},
-    reservations::{ReservationId, ReservationOutcome, Reservations, ReservedCharge, ShareTaken},
+    reservations::{EngineReservation, ReservationId, ReservationOutcome, Reservations, ShareTaken},
     store_concurrency::StoreConcurrency,
 };
 
@@ -40,7 +40,7 @@ use super::{
 #[derive(Debug)]
 pub struct Decider<C> {
     engine: Arc<Engine<C>>,
-    store: Option<Arc<Shared<C>>>,
+    store: Option<Arc<SharedEngine<C>>>,
     store_concurrency: StoreConcurrency,
     pub(crate) request_ids: RequestIdCache,
     pub(crate) reservations: Reservations,
@@ -60,7 +60,7 @@ pub const DEFAULT_CALLER_SHARE: u8 = 50;
 
 /// The outcome of a check, which a listener writes as its response.
 #[derive(Debug)]
-pub(crate) struct CheckOutcome<'e> {
+pub(crate) struct CheckResult<'e> {
     pub(crate) is_allowed: bool,
     /// The decision; `None` where the engine came to none.
     pub(crate) decision: Option<Decision<'e>>,
@@ -72,7 +72,7 @@ pub(crate) struct CheckOutcome<'e> {
     pub(crate) waited: Option<Duration>,
 }
 
-impl CheckOutcome<'_> {
+impl CheckResult<'_> {
     /// The time after which to retry a denial that no limit decided.
     pub(crate) const CLOSED_WAIT: Duration = Duration::from_secs(1);
 }
@@ -102,7 +102,7 @@ impl<C: Clock> Decider<C> {
 
     /// Sets the store of the limits that nodes share, which must be of the same engine.
     #[must_use]
-    pub fn with_store(self, store: Option<Arc<Shared<C>>>) -> Self {
+    pub fn with_store(self, store: Option<Arc<SharedEngine<C>>>) -> Self {
         Self { store, ..self }
     }
 
@@ -123,7 +123,7 @@ impl<C: Clock> Decider<C> {
 
     /// Returns the store, which is to be closed when the listeners have ended.
     #[must_use]
-    pub fn store(&self) -> Option<&Arc<Shared<C>>> {
+    pub fn store(&self) -> Option<&Arc<SharedEngine<C>>> {
         self.store.as_ref()
     }
 
@@ -137,7 +137,7 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Returns the outcome that a check would have. Charges nothing.
-    pub(crate) async fn peek(&self, request: &Request<'_>, caller: &Caller) -> CheckOutcome<'_> {
+    pub(crate) async fn peek(&self, request: &Request<'_>, caller: &Caller) -> CheckResult<'_> {
         let decision = self.inspect(request, caller).await;
         self.outcome_or_undecided(request, decision.map(without_reservation))
     }
@@ -148,10 +148,10 @@ impl<C: Clock> Decider<C> {
         request: &Request<'_>,
         id: Option<RequestId<'_>>,
         caller: &Caller,
-    ) -> Result<CheckOutcome<'_>, Reused> {
+    ) -> Result<CheckResult<'_>, Reused> {
         let mut waited = None;
         let decided = self.decide_once((id, CallKind::Check), caller, request, &mut waited).await?;
-        Ok(CheckOutcome { waited, ..self.outcome_or_undecided(request, decided) })
+        Ok(CheckResult { waited, ..self.outcome_or_undecided(request, decided) })
     }
 
     /// Returns every limit that a request meets, as this node counts it; none where reading them panicked.
@@ -168,7 +168,7 @@ impl<C: Clock> Decider<C> {
         request: &Request<'_>,
         id: Option<RequestId<'_>>,
         caller: &Caller,
-    ) -> Result<CheckOutcome<'_>, Error> {
+    ) -> Result<CheckResult<'_>, Error> {
         if let Some(share_taken) = self.share_taken(caller) {
             // A repeat needs no place, nor does a request that charges nothing.
             if let Some(id) = id
@@ -184,7 +184,7 @@ impl<C: Clock> Decider<C> {
         }
         let mut waited = None;
         let decided = self.decide_once((id, CallKind::Reserve), caller, request, &mut waited).await?;
-        Ok(CheckOutcome { waited, ..self.outcome_or_undecided(request, decided) })
+        Ok(CheckResult { waited, ..self.outcome_or_undecided(request, decided) })
     }
 
     /// Settles a reservation at its actual cost; 0 gives all of it back. A cost too large to be believed is refused:
@@ -218,12 +218,12 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Returns the outcome of a check whose decision panicked: `on_error` of the domain decides it.
-    pub(crate) fn undecided(&self, domain: &str) -> CheckOutcome<'_> {
+    pub(crate) fn undecided(&self, domain: &str) -> CheckResult<'_> {
         let reason = Degraded::InternalError;
         self.degraded.failed(reason);
         let is_allowed = self.engine.response_settings(domain).on_error == OnError::Open;
         let policy_version = self.engine.version();
-        CheckOutcome {
+        CheckResult {
             is_allowed,
             decision: None,
             degraded: Some(reason),
@@ -285,7 +285,7 @@ impl<C: Clock> Decider<C> {
         (id, call): (Option<RequestId<'_>>, CallKind),
         caller: &Caller,
         request: &Request<'_>,
-        decide: impl FnOnce() -> (Decision<'e>, Option<ReservedCharge>),
+        decide: impl FnOnce() -> (Decision<'e>, Option<EngineReservation>),
     ) -> Result<Option<DecidedCheck<'e>>, Reused> {
         let decide = || {
             let (decision, charge) = decide();
@@ -303,7 +303,7 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Keeps a charge as an open reservation, if there is room.
-    fn keep(&self, charge: ReservedCharge, caller: &Caller) -> ReservationOutcome {
+    fn keep(&self, charge: EngineReservation, caller: &Caller) -> ReservationOutcome {
         if charge.is_empty() {
             return ReservationOutcome::None;
         }
@@ -336,12 +336,12 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Charges a request by the engine alone.
-    fn charge_locally(&self, request: &Request<'_>, call: CallKind) -> (Decision<'_>, Option<ReservedCharge>) {
+    fn charge_locally(&self, request: &Request<'_>, call: CallKind) -> (Decision<'_>, Option<EngineReservation>) {
         match call {
             CallKind::Check => (self.engine.check(request), None),
             CallKind::Reserve => {
                 let (decision, reservation) = self.engine.reserve(request);
-                (decision, reservation.map(ReservedCharge::Local))
+                (decision, reservation.map(EngineReservation::Local))
             }
         }
     }
@@ -361,33 +361,29 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Sends the queries of a check to the store once its caller has a place there.
-    async fn ask_store(&self, store: &Shared<C>, pending: &Pending<'_>, caller: &Caller) -> Vec<StoreAnswer> {
+    async fn ask_store(&self, store: &SharedEngine<C>, pending: &Pending<'_>, caller: &Caller) -> Vec<StoreAnswer> {
         // Boxed only once there is a place, so that the future of a check that waits for one is half as large.
         self.store_concurrency.run(caller.peer, || Box::pin(store.ask(pending))).await
     }
 
     /// Settles a charge at its actual cost. Returns `None` where that panicked.
-    fn settle_charge(&self, charge: ReservedCharge, actual: u64) -> Option<()> {
+    fn settle_charge(&self, charge: EngineReservation, actual: u64) -> Option<()> {
         catch_panic(|| match (charge, &self.store) {
-            (ReservedCharge::Local(reservation), _) => self.engine.settle(reservation, actual),
-            (ReservedCharge::Stored(reserved), Some(store)) => store.settle(reserved, actual),
-            (ReservedCharge::Stored(_), None) => {}
+            (EngineReservation::Local(reservation), _) => self.engine.settle(reservation, actual),
+            (EngineReservation::Stored(reserved), Some(store)) => store.settle(reserved, actual),
+            (EngineReservation::Stored(_), None) => {}
         })
     }
 
     /// Returns the outcome of a decision, or of its panic where there is none.
-    fn outcome_or_undecided<'e>(
-        &'e self,
-        request: &Request<'_>,
-        decided: Option<DecidedCheck<'e>>,
-    ) -> CheckOutcome<'e> {
+    fn outcome_or_undecided<'e>(&'e self, request: &Request<'_>, decided: Option<DecidedCheck<'e>>) -> CheckResult<'e> {
         match decided {
             Some(decided) => self.outcome(decided),
             None => self.undecided(request.parts().domain),
         }
     }
 
-    fn outcome<'e>(&self, (decision, reservation): DecidedCheck<'e>) -> CheckOutcome<'e> {
+    fn outcome<'e>(&self, (decision, reservation): DecidedCheck<'e>) -> CheckResult<'e> {
         let (reservation, degraded) = match reservation {
             ReservationOutcome::None => (None, decision.degraded()),
             ReservationOutcome::Kept(id) => (Some(id), decision.degraded()),
@@ -396,7 +392,7 @@ impl<C: Clock> Decider<C> {
         if let Some(reason) = degraded {
             self.degraded.count(reason);
         }
-        CheckOutcome {
+        CheckResult {
             is_allowed: decision.is_allowed(),
             decision: Some(decision),
             degraded,
@@ -408,8 +404,10 @@ impl<C: Clock> Decider<C> {
 }
 
 /// Returns a decision with the charge that the store has a part of.
-fn with_stored_charge((decision, stored): (Decision<'_>, Option<Reserved>)) -> (Decision<'_>, Option<ReservedCharge>) {
-    (decision, stored.map(ReservedCharge::Stored))
+fn with_stored_charge(
+    (decision, stored): (Decision<'_>, Option<SharedReservation>),
+) -> (Decision<'_>, Option<EngineReservation>) {
+    (decision, stored.map(EngineReservation::Stored))
 }
 
 /// Returns a decision of which nothing is to be settled.

@@ -15,7 +15,7 @@ use tidegate::{
     clock::{Clock, SystemClock, WallStep},
     time::Nanos,
 };
-use tidegate_net::tls::Trouble;
+use tidegate_net::tls::CertificateFault;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use super::{
@@ -26,7 +26,7 @@ use super::{
 };
 
 /// The process that policies come from, where that is another one.
-pub trait Source: fmt::Debug + Send + Sync {
+pub trait PolicyFeed: fmt::Debug + Send + Sync {
     /// Returns whether messages of the source arrive.
     fn is_heard(&self) -> bool;
 }
@@ -36,8 +36,8 @@ pub(crate) struct HealthMonitor<C> {
     decider: Arc<Decider<C>>,
     latencies: Vec<ListenerLatencies>,
     throttle: Option<ThrottleMetrics<C>>,
-    source: Option<Arc<dyn Source>>,
-    pub(crate) certificate: Trouble,
+    source: Option<Arc<dyn PolicyFeed>>,
+    pub(crate) certificate: CertificateFault,
     failures: AtomicU64,
     history: HealthHistory,
     clock: SystemClock,
@@ -59,7 +59,7 @@ impl<C: Clock> HealthMonitor<C> {
         decider: Arc<Decider<C>>,
         latencies: Vec<ListenerLatencies>,
         throttle: Option<ThrottleMetrics<C>>,
-        source: Option<Arc<dyn Source>>,
+        source: Option<Arc<dyn PolicyFeed>>,
     ) -> Self {
         let clock = SystemClock::new();
         let now = clock.now();
@@ -68,7 +68,7 @@ impl<C: Clock> HealthMonitor<C> {
             latencies,
             throttle,
             source,
-            certificate: Trouble::default(),
+            certificate: CertificateFault::default(),
             failures: AtomicU64::new(0),
             history: HealthHistory::default(),
             clock,

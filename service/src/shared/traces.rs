@@ -12,7 +12,7 @@ use opentelemetry_sdk::{
 };
 use tidegate::{Decision, Degraded};
 
-use super::decider::CheckOutcome;
+use super::decider::CheckResult;
 
 /// The longest `tracestate` that is kept, which OpenTelemetry asks everyone to pass on. A longer one is left out, since
 /// spans wait in memory.
@@ -83,7 +83,7 @@ impl Traces {
 
 impl RequestSpan {
     /// Records how the request was decided. The limit of a single client is left out, since its name identifies the client.
-    pub(crate) fn record(&self, outcome: &CheckOutcome<'_>) {
+    pub(crate) fn record(&self, outcome: &CheckResult<'_>) {
         let span = self.0.span();
         span.set_attribute(KeyValue::new("tidegate.allowed", outcome.is_allowed));
         if let Some(limit) = outcome.decision.as_ref().and_then(Decision::limit_id)

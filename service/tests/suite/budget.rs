@@ -22,9 +22,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tidegate::RatedLimiter;
 use tidegate_service::{
-    DEFAULT_CALLER_SHARE, Settings, Timeouts,
+    DEFAULT_CALLER_SHARE, ListenerSettings, Timeouts,
     grpc::{
-        Admin, Grpc,
+        AdminApiClient, Grpc,
         proto::tidegate::v1::{
             BatchRateLimitRequest, CheckStreamRequest, CheckStreamResponse, RateLimitRequest,
             rate_limiter_client::RateLimiterClient,
@@ -90,17 +90,17 @@ impl Deref for Server {
 
 impl Server {
     pub(crate) fn with(timeouts: &Timeouts) -> Self {
-        Self::listening(Settings { timeouts: *timeouts, ..Settings::default() })
+        Self::listening(ListenerSettings { timeouts: *timeouts, ..ListenerSettings::default() })
     }
 
-    pub(crate) fn listening(settings: Settings) -> Self {
+    pub(crate) fn listening(settings: ListenerSettings) -> Self {
         Self::sharing(DEFAULT_CALLER_SHARE, settings)
     }
 
     /// Starts a server with this share for each caller.
-    pub(crate) fn sharing(caller_share: u8, settings: Settings) -> Self {
+    pub(crate) fn sharing(caller_share: u8, settings: ListenerSettings) -> Self {
         let absent_admin = ReservedPort::new();
-        let admin = Admin::to(&format!("http://{}", absent_admin.address()), None).expect("a client");
+        let admin = AdminApiClient::to(&format!("http://{}", absent_admin.address()), None).expect("a client");
         let ((listener, grpc), (resp_listener, resp)) = (listen(), listen());
         let process = Process::start_with(caller_share, settings, Authorize::default(), |doors, clock| {
             let throttle = Arc::new(RatedLimiter::with_groups(KEYS_MAX, clock));

@@ -3,7 +3,7 @@
 
 use std::{fs, net::Ipv4Addr};
 
-use tidegate_service::{Settings, Tokens, grpc::proto::tidegate::v1::rate_limiter_client::RateLimiterClient};
+use tidegate_service::{ListenerSettings, Tokens, grpc::proto::tidegate::v1::rate_limiter_client::RateLimiterClient};
 use tonic::{
     Code,
     metadata::MetadataValue,
@@ -64,7 +64,7 @@ fn are_of_quota(answers: &[HttpReply], is_whole: impl Fn(&HttpReply) -> bool) ->
 
 #[tokio::test]
 async fn a_caller_with_all_the_reservations_that_it_can_get_leaves_others_their_quota() {
-    let server = Server::sharing(SHARE, Settings::default());
+    let server = Server::sharing(SHARE, ListenerSettings::default());
     let mut hostile = http_from(&server, HOSTILE).await;
     let (held, refusal) = reserve_all(|name| hostile.post("/v1/reserve", user(name)));
     assert!(held.len() == OPEN_MAX && is_refused(&refusal), "{} {refusal:?}", held.len());
@@ -114,7 +114,7 @@ async fn a_caller_with_all_the_reservations_that_it_can_get_leaves_others_their_
 async fn a_caller_with_all_the_request_ids_that_it_can_get_leaves_others_theirs() {
     const BATCH: usize = 10_000;
     const BATCHES: usize = 2;
-    let server = Server::sharing(SHARE, Settings::default());
+    let server = Server::sharing(SHARE, ListenerSettings::default());
     let named = |name: &str, id: &str| user(name).replace("]}", &format!(r#"],"request_id":"{id}"}}"#));
     let mut good = http_from(&server, GOOD).await;
     let mut ask = |name: &str, number: usize| good.post("/v1/check", named(name, &format!("{name}-{number}")));
@@ -155,7 +155,7 @@ async fn callers_behind_one_proxy_differ_by_their_tokens() {
     let file = folder.path().join("tokens");
     fs::write(&file, "morning-star-0001\nevening-star-0002").expect("room for a file");
     let tokens = Tokens::open(file).expect("they are good");
-    let server = Server::sharing(SHARE, Settings { tokens: Some(tokens), ..Settings::default() });
+    let server = Server::sharing(SHARE, ListenerSettings { tokens: Some(tokens), ..ListenerSettings::default() });
     let by = |token: &str, name: &str| request("/v1/reserve", &format!("X-Tidegate-Token: {token}\r\n"), user(name));
     let mut proxy = http_from(&server, HOSTILE).await;
     let (held, refusal) = reserve_all(|name| proxy.send(by("morning-star-0001", name)));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use tidegate_service::{ConnectionCaps, Settings, Timeouts, Tokens};
+use tidegate_service::{ConnectionCaps, ListenerSettings, Timeouts, Tokens};
 
 use crate::{
     budget::{GOOD, HOSTILE, LONG, Server, blocking, connect, eventually},
@@ -29,13 +29,13 @@ fn patient() -> Timeouts {
 }
 
 /// Returns the settings of a server that asks for a token.
-fn asking_for_a_token(timeouts: &Timeouts) -> Settings {
+fn asking_for_a_token(timeouts: &Timeouts) -> ListenerSettings {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, TOKEN).expect("room for a file");
     // The file is removed, and its tokens stay valid.
     let tokens = Some(Tokens::open(file).expect("they are good"));
-    Settings { tokens, timeouts: *timeouts, connections: CAPS, ..Settings::default() }
+    ListenerSettings { tokens, timeouts: *timeouts, connections: CAPS, ..ListenerSettings::default() }
 }
 
 /// Returns the bytes that the server sends on a new connection until it closes it.
@@ -64,7 +64,8 @@ fn gets_its_quota(connection: &mut RespConnection, user: &str) {
 
 #[tokio::test]
 async fn a_peer_with_all_the_connections_that_it_can_get_leaves_others_their_quota() {
-    let server = Server::listening(Settings { timeouts: patient(), connections: CAPS, ..Settings::default() });
+    let server =
+        Server::listening(ListenerSettings { timeouts: patient(), connections: CAPS, ..ListenerSettings::default() });
     let (mut http, mut others) = (Vec::new(), Vec::new());
     for _ in 0..CAPS.peer {
         let mut connection = HttpConnection::over(blocking(connect(HOSTILE, server.http).await));
@@ -96,7 +97,8 @@ async fn a_peer_with_all_the_connections_that_it_can_get_leaves_others_their_quo
 #[tokio::test]
 async fn a_full_listener_refuses_connections_at_once() {
     let connections = ConnectionCaps::new(12, 6);
-    let server = Server::listening(Settings { timeouts: patient(), connections, ..Settings::default() });
+    let server =
+        Server::listening(ListenerSettings { timeouts: patient(), connections, ..ListenerSettings::default() });
     let mut held = Vec::new();
     for number in 0..12 {
         held.push(connect(Ipv4Addr::new(127, 0, 0, 20 + number % 2), server.resp).await);

@@ -20,7 +20,7 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 use tidegate_service::{
-    DEFAULT_CALLER_SHARE, Decider, Handle, Listeners, Settings, Timeouts,
+    DEFAULT_CALLER_SHARE, Decider, Handle, ListenerSettings, Listeners, Timeouts,
     http::{Authorize, Http},
 };
 use tidegate_testkit::PATIENCE;
@@ -84,7 +84,7 @@ impl Process {
     /// Starts a process without a policy; `open` adds listeners to the HTTP listener. A scrape reads the present
     /// counts, unless the settings have a period for pages of metrics.
     pub(crate) fn start(
-        settings: Settings,
+        settings: ListenerSettings,
         authorize: Authorize,
         open: impl FnOnce(Listeners<TestClock>, TestClock) -> Listeners<TestClock>,
     ) -> Self {
@@ -94,7 +94,7 @@ impl Process {
     /// Starts a process with this share for each caller.
     pub(crate) fn start_with(
         caller_share: u8,
-        settings: Settings,
+        settings: ListenerSettings,
         authorize: Authorize,
         open: impl FnOnce(Listeners<TestClock>, TestClock) -> Listeners<TestClock>,
     ) -> Self {
@@ -112,7 +112,7 @@ impl Process {
         let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
         let decider = Arc::new(decider.with_caller_share(caller_share));
         let workers = if settings.workers == 0 { 2 } else { settings.workers };
-        let mut settings = Settings { workers, ..settings };
+        let mut settings = ListenerSettings { workers, ..settings };
         // The name under which the tests call the process.
         settings.browsers.hosts.push("tidegate".to_owned());
         if settings.timeouts.metrics_page == Timeouts::default().metrics_page {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tidegate::RatedLimiter;
 use tidegate_service::{
-    Settings,
+    ListenerSettings,
     grpc::{
-        Admin, Grpc,
+        AdminApiClient, Grpc,
         proto::{
             envoy::{
                 extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
@@ -63,10 +63,10 @@ struct Listeners {
 impl Listeners {
     fn start() -> Self {
         let absent_admin = ReservedPort::new();
-        let admin = Admin::to(&format!("http://{}", absent_admin.address()), None).expect("a client");
+        let admin = AdminApiClient::to(&format!("http://{}", absent_admin.address()), None).expect("a client");
         let ((grpc, grpc_address), (resp, resp_address)) = (listen(), listen());
         let extracted = authorize(&["ip=header:X-Client"], &["127.0.0.1"]);
-        let process = Process::start(Settings::default(), extracted, |doors, clock| {
+        let process = Process::start(ListenerSettings::default(), extracted, |doors, clock| {
             let throttle = Arc::new(RatedLimiter::with_groups(KEYS_MAX, clock));
             doors.grpc(Grpc { listener: grpc, admin }).resp(Resp { listener: resp, throttle, operators: None })
         });

@@ -10,11 +10,11 @@ use std::{
 
 use serde_json::{Value, json};
 use tidegate::{Engine, RatedLimiter, Snapshot, clock::SystemClock, formats::Format};
-use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
+use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreSettings};
 use tidegate_service::{
-    Decider, Handle, Listeners, Settings,
+    Decider, Handle, ListenerSettings, Listeners,
     grpc::{
-        Admin, Grpc,
+        AdminApiClient, Grpc,
         proto::{
             envoy::{
                 extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
@@ -74,16 +74,16 @@ impl Server {
                 engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room");
                 // Patient, since the machine may be busy and the proxy delays the store.
                 let settings = StoreSettings { timeout: PATIENCE, ..StoreSettings::default() };
-                let store = Shared::new(Arc::clone(&engine), &address, settings).await.expect("an address");
+                let store = SharedEngine::new(Arc::clone(&engine), &address, settings).await.expect("an address");
                 let decider = Decider::new(engine).expect("random numbers").with_store(Some(Arc::new(store)));
-                let mut settings = Settings { workers: 2, ..Settings::default() };
+                let mut settings = ListenerSettings { workers: 2, ..ListenerSettings::default() };
                 settings.browsers.hosts.push("tidegate".to_owned());
                 let doors = Listeners::new(
                     Arc::new(decider),
                     settings,
                     Http { listener: http_in, authorize: Authorize::default() },
                 );
-                let admin = Admin::to("http://127.0.0.1:1", None).expect("an address");
+                let admin = AdminApiClient::to("http://127.0.0.1:1", None).expect("an address");
                 let throttle = Arc::new(RatedLimiter::<SystemClock>::with_max_keys(1_000));
                 let doors = doors.grpc(Grpc { listener: grpc_in, admin });
                 let doors = doors.resp(Resp { listener: resp_in, throttle, operators: None });

@@ -3,7 +3,7 @@
 use std::fs;
 
 use tempfile::TempDir;
-use tidegate_service::{Settings, Tokens};
+use tidegate_service::{ListenerSettings, Tokens};
 
 pub(crate) const TOKEN: &str = "morning-star-0001";
 
@@ -23,10 +23,10 @@ pub(crate) const FALSE_TOKENS: [&str; 9] = [
 ];
 
 /// Returns the settings of a server that asks for [`TOKEN`].
-pub(crate) fn settings_with_token() -> Settings {
+pub(crate) fn settings_with_token() -> ListenerSettings {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, format!("# of the gateway\n{TOKEN}\n")).expect("room for a file");
     // The file is removed, and its tokens stay valid.
-    Settings { tokens: Some(Tokens::open(file).expect("they are good")), ..Settings::default() }
+    ListenerSettings { tokens: Some(Tokens::open(file).expect("they are good")), ..ListenerSettings::default() }
 }

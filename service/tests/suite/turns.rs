@@ -17,7 +17,7 @@ use std::{
 use prost::Message;
 use tidegate::{Identity, Request};
 use tidegate_service::{
-    ConnectionCaps, Settings, Timeouts,
+    ConnectionCaps, ListenerSettings, Timeouts,
     grpc::proto::tidegate::v1::{
         BatchRateLimitRequest, BatchRateLimitResponse, rate_limiter_client::RateLimiterClient,
     },
@@ -75,7 +75,8 @@ impl Target {
         // Only the threads of the listeners read the clock.
         let timeouts = Timeouts { idle: LONG, health_sample: LONG, ..Timeouts::default() };
         let connections = ConnectionCaps { peer: CONNECTIONS, ..ConnectionCaps::default() };
-        let server = Server::listening(Settings { workers: 1, timeouts, connections, ..Settings::default() });
+        let server =
+            Server::listening(ListenerSettings { workers: 1, timeouts, connections, ..ListenerSettings::default() });
         server.publish(&HUNDRED.replace("100", &LIMIT.to_string()));
         Self(server)
     }

@@ -1,4 +1,4 @@
-//! A fleet as users start it: an admin server, and nodes that follow it.
+//! Helpers that start an admin server and the nodes that follow it, and send changes.
 
 use std::{fs, path::Path};
 
@@ -37,19 +37,19 @@ impl Served {
 }
 
 impl Session {
-    /// Status and body of the answer to a change.
+    /// Sends a change. Returns the status and the body of the response.
     pub(crate) fn send(&self, served: &Served, method: &str, path: &str, body: &Value) -> (u16, Value) {
         self.send_if(served, method, path, body, "")
     }
 
-    /// Status of the answer to a change; `None` where the server did not live to answer.
+    /// Sends a change. Returns the status of the response; `None` if the server was killed before it responded.
     pub(crate) fn try_post(&self, admin: &str, path: &str, body: &Value) -> Option<u16> {
         let request = self.agent.post(format!("{admin}/api/v1{path}"));
         let request = request.header("cookie", self.cookie(admin)).header("x-csrf-token", &self.csrf);
         Some(request.send_json(body).ok()?.status().as_u16())
     }
 
-    /// The same, of what has this entity tag.
+    /// Sends a change of the object with this entity tag.
     pub(crate) fn send_if(&self, served: &Served, method: &str, path: &str, body: &Value, etag: &str) -> (u16, Value) {
         let request = ureq::http::Request::builder().method(method).uri(format!("{}/api/v1{path}", served.admin));
         let request = request.header("cookie", self.cookie(&served.admin)).header("x-csrf-token", &self.csrf);
@@ -61,7 +61,7 @@ impl Session {
     }
 }
 
-/// Writes a token as its owner would.
+/// Writes a token and a line end into this file.
 pub(crate) fn write_token(file: &Path, secret: &str) {
     fs::write(file, format!("{secret}\n")).expect("it is written");
 }

@@ -1,4 +1,4 @@
-//! Runs the binary as a script would, and the servers that several tests need.
+//! Helpers that run the binary as a script does, and start the servers that several tests need.
 
 pub(crate) mod fleet;
 pub(crate) mod proxy;
@@ -15,7 +15,7 @@ use std::{
 
 use tidegate_testkit::process;
 
-/// The arguments of a server whose ports the system chooses, so that a server on the usual ports does not matter.
+/// The arguments of a server whose ports the system chooses: the usual ports may be in use.
 pub(crate) const SERVE: [&str; 7] =
     ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
 

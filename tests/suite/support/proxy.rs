@@ -1,4 +1,4 @@
-//! A real proxy before a real service, with the recipe of a document.
+//! Tests of a real proxy before a real service, with the configuration of a document.
 
 use std::{
     fs,
@@ -16,8 +16,8 @@ use tidegate_testkit::{PATIENCE, proxy::ProxyProcess};
 
 use super::server::Served;
 
-/// Each client gets 100 a day, and one path is denied to all. Late answers are charged too, so the limit is higher than the number
-/// of answers that a busy machine misses.
+/// A policy that gives each client 100 requests a day and denies one path to all. Decisions that come too late for the proxy are
+/// charged too, so the limit is higher than the number of decisions that a busy machine misses.
 const POLICY: &str = r#"
     [domains.default]
     defaults = { ip = "free" }
@@ -32,47 +32,47 @@ const POLICY: &str = r#"
     limits = [{ id = "search", algorithm = "fixed_window", limit = 0, period = "1d" }]
 "#;
 
-/// Returns tries for a minute: where this machine is busy, a proxy may not have waited for an answer.
+/// Returns attempts for a minute: on a busy machine a proxy may give up before the decision comes.
 #[expect(clippy::disallowed_methods, reason = "the limit of a wait is real time")]
 pub(crate) fn tries() -> impl Iterator<Item = ()> {
     let began = Instant::now();
     iter::from_fn(move || (began.elapsed() < PATIENCE).then_some(()))
 }
 
-/// Before a service that says "hello", but for 403 under `/forbidden`.
+/// A proxy before a service that answers "hello", and 403 under `/forbidden`.
 pub(crate) struct Proxy(pub(crate) ProxyProcess);
 
 impl Proxy {
-    pub(crate) fn ask(&self, head: impl AsRef<[u8]>) -> Answer {
+    pub(crate) fn ask(&self, head: impl AsRef<[u8]>) -> ProxyResponse {
         let mut stream = TcpStream::connect(self.0.address()).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream.write_all(head.as_ref()).expect("it reads");
-        // As a browser asks for a page of another site, which is the service's to judge.
+        // The headers of a browser on a page of another site: the service decides about them, not the limiter.
         let browser = "Origin: https://elsewhere.example\r\nSec-Fetch-Site: cross-site\r\n";
         let rest = format!("Host: service\r\n{browser}Connection: close\r\n\r\n");
         stream.write_all(rest.as_bytes()).expect("it reads");
         let mut text = String::new();
         BufReader::new(stream).read_to_string(&mut text).expect("an answer");
-        Answer(text)
+        ProxyResponse(text)
     }
 
-    /// Asserts that a request is denied whatever values a client writes into these headers.
-    pub(crate) fn assert_that_no_lie_helps(&self, request: &str, lies: &[&str]) {
+    /// Asserts that a request is denied with any of these forged headers.
+    pub(crate) fn assert_that_headers_do_not_help(&self, request: &str, lies: &[&str]) {
         for lie in lies {
-            // Answers for which the proxy did not wait have no numbers.
+            // The proxy did not wait for the decision of a response without these headers.
             let answers = tries().map(|()| self.ask(format!("{request} HTTP/1.1\r\nContent-Length: 0\r\n{lie}\r\n")));
             let told: Vec<_> = answers.filter(|answer| answer.header("X-RateLimit-Limit").is_some()).take(5).collect();
             assert!(!told.is_empty(), "{lie}");
-            assert!(told.iter().all(Answer::is_denied), "{lie}: {}", told[0].0);
+            assert!(told.iter().all(ProxyResponse::is_denied), "{lie}: {}", told[0].0);
         }
     }
 
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> ProxyResponse {
         self.ask(format!("GET {path} HTTP/1.1\r\n"))
     }
 
-    /// Asks until the answer is this one.
-    pub(crate) fn until(&self, what: &str, is_it: impl Fn(&Answer) -> bool) -> Answer {
+    /// Sends requests until `is_it` holds for a response, and returns that response.
+    pub(crate) fn until(&self, what: &str, is_it: impl Fn(&ProxyResponse) -> bool) -> ProxyResponse {
         let mut answers = tries().map(|()| self.get("/?page=1"));
         let found = answers.find(is_it);
         assert!(found.is_some(), "{what}: not within a minute");
@@ -80,9 +80,10 @@ impl Proxy {
     }
 }
 
-pub(crate) struct Answer(pub(crate) String);
+/// The response of a proxy, as text.
+pub(crate) struct ProxyResponse(pub(crate) String);
 
-impl Answer {
+impl ProxyResponse {
     pub(crate) fn status(&self) -> &str {
         self.0.split(' ').nth(1).unwrap_or_default()
     }
@@ -111,12 +112,12 @@ pub(crate) fn recipe(document: &str, language: &str, addresses: &[(&str, &str)])
     })
 }
 
-/// The service behind the proxy. It repeats what it is told of limits.
+/// Starts the service behind the proxy, which repeats the rate limit headers that it gets. Returns its address.
 pub(crate) fn serve_hello() -> SocketAddr {
     fn answer(stream: TcpStream) -> io::Result<()> {
         let mut reader = BufReader::new(stream);
         let mut bytes = Vec::new();
-        // Clients may send what is no text.
+        // Clients may send bytes that are not text.
         let mut next = || {
             bytes.clear();
             reader.read_until(b'\n', &mut bytes)?;
@@ -140,12 +141,12 @@ pub(crate) fn serve_hello() -> SocketAddr {
     }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("bound");
-    // It ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || listener.incoming().flatten().for_each(|stream| drop(answer(stream))));
     address
 }
 
-/// A server with the policy, in this folder.
+/// Starts a server with the policy, in this folder.
 fn serve(folder: &Path) -> Served {
     serve_by(folder, POLICY)
 }
@@ -156,7 +157,7 @@ pub(crate) fn serve_by(folder: &Path, text: &str) -> Served {
     Served::start_with(&folder.join("data"), &["--policy", policy.to_str().expect("text")])
 }
 
-/// The same again, at this address.
+/// Starts a server in this folder again, at this address.
 fn serve_again(folder: &Path, address: &str) -> Served {
     let policy = folder.join("policy.toml");
     let serve = ["serve", "--admin", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", address];
@@ -169,7 +170,7 @@ pub(crate) fn signal(served: &Served, signal: &str) {
 }
 
 /// Tests the proxy that `before` starts before the service; `says` is in the body of its denials.
-pub(crate) fn denies_and_lets_pass_while_nobody_decides(before: impl Fn(&str) -> Proxy, says: &str) {
+pub(crate) fn denies_and_lets_requests_pass_while_the_server_is_down(before: impl Fn(&str) -> Proxy, says: &str) {
     let folder = TempDir::new().expect("a folder");
     let mut served = serve(folder.path());
     let proxy = before(&served.checks);
@@ -179,41 +180,41 @@ pub(crate) fn denies_and_lets_pass_while_nobody_decides(before: impl Fn(&str) ->
     assert!(allowed.header("X-RateLimit-Remaining").is_some() && allowed.header("X-RateLimit-Reset").is_some());
     assert!(allowed.0.ends_with("hello") && allowed.header("Retry-After").is_none());
 
-    let denied = proxy.until("a denial", Answer::is_denied);
+    let denied = proxy.until("a denial", ProxyResponse::is_denied);
     let wait: u64 = denied.header("Retry-After").expect("a wait").parse().expect("seconds");
-    // Up to a tenth more than the rest of the day.
+    // The wait is up to a tenth more than the rest of the day.
     assert!((1..=95_040).contains(&wait), "{wait}");
     assert_eq!((denied.header("X-RateLimit-Remaining"), denied.header("X-RateLimit-Limit")), (Some("0"), Some("100")));
     assert!(denied.0.contains(says), "{}", denied.0);
 
-    proxy.assert_that_no_lie_helps("GET /", &["X-Forwarded-For: 192.0.2.7", "Forwarded: for=192.0.2.7"]);
+    proxy.assert_that_headers_do_not_help("GET /", &["X-Forwarded-For: 192.0.2.7", "Forwarded: for=192.0.2.7"]);
 
-    // It hangs: the proxy does not wait for it.
+    // The server hangs: the proxy does not wait for it.
     signal(&served, "-STOP");
     proxy.until("it passes, once the last thread has stopped", |answer| answer.status() == "200");
-    // It would wait for ever: the server goes on after the answer.
+    // A proxy without a timeout would wait for ever: the server is resumed only after this response.
     let passed = proxy.ask("POST / HTTP/1.1\r\nContent-Length: 0\r\n");
     assert_eq!((passed.status(), passed.header("X-RateLimit-Limit")), ("200", None));
     signal(&served, "-CONT");
-    proxy.until("a denial, once it goes on", Answer::is_denied);
+    proxy.until("a denial, once it goes on", ProxyResponse::is_denied);
 
     served.kill();
     let passed = proxy.get("/");
     assert_eq!((passed.status(), passed.header("X-RateLimit-Limit")), ("200", None));
-    // On the same address again.
+    // The server starts again at the same address.
     let address = served.checks.strip_prefix("http://").expect("a URL").to_owned();
     drop(served);
     let _served = serve_again(folder.path(), &address);
-    proxy.until("a denial, once it is there again", Answer::is_denied);
+    proxy.until("a denial, once it is there again", ProxyResponse::is_denied);
 }
 
 /// A proxy answers within two seconds while the server hangs.
-#[expect(clippy::disallowed_methods, reason = "how soon it passes is what this is about")]
-pub(crate) fn lets_pass_within_two_seconds_while_the_server_hangs(before: impl Fn(&str) -> Proxy) {
+#[expect(clippy::disallowed_methods, reason = "the time until the request passes is measured")]
+pub(crate) fn lets_requests_pass_within_two_seconds_while_the_server_hangs(before: impl Fn(&str) -> Proxy) {
     let folder = TempDir::new().expect("a folder");
     let served = serve(folder.path());
     let proxy = before(&served.checks);
-    proxy.until("a denial", Answer::is_denied);
+    proxy.until("a denial", ProxyResponse::is_denied);
     signal(&served, "-STOP");
     proxy.until("it passes, once the last thread has stopped", |answer| answer.status() == "200");
     let began = Instant::now();
@@ -224,13 +225,13 @@ pub(crate) fn lets_pass_within_two_seconds_while_the_server_hangs(before: impl F
 }
 
 /// Tests that rules with a path and a method hold, and that a 403 of the service reaches the client unchanged.
-pub(crate) fn tells_path_and_method(before: impl Fn(&str) -> Proxy) {
+pub(crate) fn sends_path_and_method(before: impl Fn(&str) -> Proxy) {
     let folder = TempDir::new().expect("a folder");
     let served = serve(folder.path());
     let proxy = before(&served.checks);
     let searched = || proxy.ask("POST /search?q=1 HTTP/1.1\r\nContent-Length: 0\r\n");
     assert!(tries().map(|()| searched()).any(|answer| answer.is_denied()));
-    proxy.assert_that_no_lie_helps("POST /search", &["X-Forwarded-Uri: /free", "X-Forwarded-Method: GET"]);
+    proxy.assert_that_headers_do_not_help("POST /search", &["X-Forwarded-Uri: /free", "X-Forwarded-Method: GET"]);
     assert_eq!(proxy.get("/search?q=1").status(), "200", "by another method");
     let forbidden = proxy.get("/forbidden");
     assert_eq!((forbidden.status(), forbidden.0.ends_with("hello")), ("403", true));

@@ -1,4 +1,4 @@
-//! A server as users start it: the binary, on free ports.
+//! `Served`: a running server process on free ports.
 
 use std::{
     fs,
@@ -27,17 +27,17 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Starts it on this data folder, and waits until it says where it is.
+    /// Starts a server on this data folder, and waits until it prints its addresses.
     pub(crate) fn start(data: &Path) -> Self {
         Self::start_with(data, &[])
     }
 
-    /// Starts it with more arguments.
+    /// Starts a server on this data folder with more arguments.
     pub(crate) fn start_with(data: &Path, arguments: &[&str]) -> Self {
         Self::run(&SERVE, data, arguments)
     }
 
-    /// Starts what serves with these arguments on this data folder, and waits until it says where it is.
+    /// Starts the command with these arguments on this data folder, and waits until it prints its addresses.
     pub(crate) fn run(serve: &[&str], data: &Path, arguments: &[&str]) -> Self {
         let mut command = command();
         let log = NamedTempFile::new().expect("a file");
@@ -47,7 +47,7 @@ impl Served {
         served
     }
 
-    /// Starts this command, and waits until it says where it is.
+    /// Starts this command, and waits until it prints its addresses.
     pub(crate) fn started(mut command: Command) -> Self {
         command.stdout(Stdio::piped());
         let mut child = process::spawn(command);
@@ -80,7 +80,7 @@ impl Served {
         fs::read_to_string(log).expect("text").matches(text).count()
     }
 
-    /// The code of the one-time link.
+    /// Returns the code of the one-time link.
     pub(crate) fn code(&self) -> &str {
         let link = self.sign_in.as_deref().expect("no administrator yet");
         link.split_once("#code=").expect("a code").1
@@ -96,7 +96,7 @@ impl Served {
         self.child.id()
     }
 
-    /// The exit status of a server that was told to stop.
+    /// Waits until a server that got a signal has ended, and returns its exit status.
     pub(crate) fn wait(mut self) -> Option<i32> {
         self.child.wait().expect("it ends").code()
     }

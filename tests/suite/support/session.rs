@@ -1,4 +1,4 @@
-//! The session of a user at a running server.
+//! `Session`: a signed-in user at a running server.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn agent() -> Agent {
     Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_mins(4))).build().into()
 }
 
-/// A signed-in session: what its cookie holds, and the token against forgery.
+/// A signed-in session: the value of its cookie, and the token against cross-site request forgery.
 pub(crate) struct Session {
     pub(crate) agent: Agent,
     token: String,
@@ -33,7 +33,7 @@ impl Session {
         Self { agent, token, csrf }
     }
 
-    /// Named by the server's port, which is another after each start.
+    /// Returns the cookie header. The name of the cookie has the port of the server, which changes at each start.
     pub(crate) fn cookie(&self, admin: &str) -> String {
         format!("tidegate_session_{}={}", admin.rsplit_once(':').expect("a port").1, self.token)
     }
@@ -43,7 +43,7 @@ impl Session {
         json_of(&mut self.agent.get(url).header("cookie", self.cookie(&served.admin)).call().expect("an answer"))
     }
 
-    /// Publishes the tier `free` with this limit; the version, or `None` where the server did not live to answer.
+    /// Publishes the tier `free` with this limit. Returns the version; `None` if the server was killed before it responded.
     pub(crate) fn publish(&self, admin: &str, version: u64, etag: &str, limit: u64) -> Option<u64> {
         let value = json!({
             "id": "free",
@@ -67,14 +67,14 @@ fn json_of(answer: &mut ureq::http::Response<ureq::Body>) -> Value {
     serde_json::from_str(&answer.body_mut().read_to_string().expect("text")).expect("JSON")
 }
 
-/// Asks for a decision: its status and body.
+/// Sends a check. Returns the status and the body of the response.
 pub(crate) fn check(served: &Served, user: &str) -> (u16, Value) {
     let body = json!({ "identities": [{ "kind": "user", "value": user }] });
     let mut answer = agent().post(format!("{}/v1/check", served.checks)).send_json(&body).expect("an answer");
     (answer.status().as_u16(), json_of(&mut answer))
 }
 
-/// The version in force and the limit that it gives the tier `free`, as the control plane and a check say.
+/// Returns the version in force and its limit of the tier `free`, on which the admin server and a check must agree.
 pub(crate) fn in_force(served: &Served, session: &Session) -> (u64, u64) {
     let policy = session.get(served, "/policy");
     let version = policy["version"].as_u64().expect("a version");

@@ -1,4 +1,4 @@
-//! Nodes that share a limit through a real Redis.
+//! Helpers that start nodes which share a limit through a real Redis.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub(crate) struct Fleet {
     settings: Vec<String>,
 }
 
-/// The one limit of users, on top of the first version.
+/// Publishes this limit of all users, on top of the first version.
 pub(crate) fn publish(admin: &Served, ana: &Session, limit: &Value) {
     let etag = ana.get(admin, "/tiers/free")["etag"].clone();
     let change = json!({ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "limits": [limit] } });
@@ -40,7 +40,7 @@ impl Fleet {
         Self::of(&redis.url(), |admin, ana| publish(admin, ana, limit), nodes)
     }
 
-    /// The same, with limits that each tenant has at these endpoints.
+    /// Starts a fleet as `start` does, with limits that each tenant has at these endpoints.
     pub(crate) fn with_rules(urls: &str, rules: &[(&str, Value)], nodes: (&[&str], &str)) -> Self {
         let create = |(id, limit): &(&str, Value)| {
             let rule = json!({ "id": id, "endpoint": format!("/{id}"), "per": "tenant", "limits": [limit] });
@@ -68,7 +68,7 @@ impl Fleet {
         fleet
     }
 
-    /// Starts a node of this name, on the folder of those that had the name before.
+    /// Starts a node of this name, on the data folder of earlier nodes of the name.
     pub(crate) fn start_node(&self, name: &str) -> Served {
         let settings: Vec<_> = self.settings.iter().map(String::as_str).collect();
         Served::node_with(&self.admin.admin, &self.token(), name, &self.data(name), &settings)

@@ -22,7 +22,7 @@ use tidegate_benches::{
     BenchResult,
     admin_session::AdminSession,
     histogram::Histogram,
-    servers::{CLIENT_CPU, Server, free_port, is_whole_over_http, tidegate_command},
+    servers::{CLIENT_CPU, ServerProcess, free_port, is_whole_over_http, tidegate_command},
     store::start_redis,
 };
 use tidegate_service::grpc::proto::tidegate::v1::rate_limiter_client::RateLimiterClient;
@@ -59,7 +59,7 @@ pub(crate) struct Target {
     used_numbers: AtomicU64,
     /// The number of checks of the timed caller that were decided without the store.
     pub(crate) degraded: AtomicU64,
-    _servers: [Server; 2],
+    _servers: [ServerProcess; 2],
 }
 
 impl Target {
@@ -80,7 +80,7 @@ impl Target {
         let listeners = [("--http", http), ("--resp", resp), ("--grpc", grpc), ("--admin", admin)];
         let mut command = tidegate_command(binary, &listeners, &folder.join("data"));
         command.arg("--policy").arg(file).args(["--redis", &store]);
-        let (server, output) = Server::start_with_output("tidegate", command, http)?;
+        let (server, output) = ServerProcess::start_with_output("tidegate", command, http)?;
         let session = AdminSession::set_up(output)?;
         let hostile = session.add_viewer("hostile")?;
         let [http, resp, grpc, admin] = [http, resp, grpc, admin].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));

@@ -10,21 +10,21 @@ use proptest::prelude::*;
 
 use super::steering::{ANCHOR_NS, Steering};
 use crate::base::time::SECOND_NS;
-use machine::{BOUND, CounterInSleep, Event, HOUR, MS, Machine, NOW, Simulation};
+use machine::{BOUND, ClockEvent, ClockSimulation, CounterInSleep, HOUR, MS, Machine, NOW};
 
 fn nanoseconds() -> impl Strategy<Value = u64> {
     // The orders of magnitude are equally likely, up to five hours.
     (0_u32..=44).prop_flat_map(|bits| 0..=1_u64 << bits)
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = ClockEvent> {
     let counts =
         prop_oneof![Just(CounterInSleep::Nothing), Just(CounterInSleep::Everything), Just(CounterInSleep::Anew)];
     prop_oneof![
-        12 => (0_usize..3).prop_map(Event::Run),
-        3 => nanoseconds().prop_map(Event::Pass),
-        1 => (nanoseconds(), any::<bool>()).prop_map(|(ns, ahead)| Event::Set(if ahead { ns.into() } else { -i128::from(ns) })),
-        1 => (nanoseconds(), counts).prop_map(|(ns, counts)| Event::Sleep(ns, counts)),
+        12 => (0_usize..3).prop_map(ClockEvent::Run),
+        3 => nanoseconds().prop_map(ClockEvent::Pass),
+        1 => (nanoseconds(), any::<bool>()).prop_map(|(ns, ahead)| ClockEvent::Set(if ahead { ns.into() } else { -i128::from(ns) })),
+        1 => (nanoseconds(), counts).prop_map(|(ns, counts)| ClockEvent::Sleep(ns, counts)),
     ]
 }
 
@@ -40,13 +40,13 @@ proptest! {
     /// unless wall time was set by a step.
     #[test]
     fn the_clock_never_goes_back_and_keeps_its_rates(machine in machine(), events in prop::collection::vec(event(), 1..400)) {
-        let mut run = Simulation::new(machine);
+        let mut run = ClockSimulation::new(machine);
         for event in events {
             match event {
-                Event::Pass(ns) => run.machine.pass(ns),
-                Event::Set(ns) => run.machine.wall += ns,
-                Event::Sleep(ns, counts) => run.machine.sleep(ns, counts),
-                Event::Run(thread) => run.run(thread),
+                ClockEvent::Pass(ns) => run.machine.pass(ns),
+                ClockEvent::Set(ns) => run.machine.wall += ns,
+                ClockEvent::Sleep(ns, counts) => run.machine.sleep(ns, counts),
+                ClockEvent::Run(thread) => run.run(thread),
             }
             if run.is_hidden() {
                 break;
@@ -73,7 +73,7 @@ proptest! {
     /// Once wall time is no longer set, the clock approaches it without overshooting, and then stays at it.
     #[test]
     fn the_clock_comes_to_show_wall_time(set_ms in -500_i64..500, ppm in -400_i64..=400, pause in 10_u64..120_000) {
-        let mut run = Simulation::new(Machine::new(NOW, HOUR, ppm));
+        let mut run = ClockSimulation::new(Machine::new(NOW, HOUR, ppm));
         run.machine.wall += i128::from(set_ms) * i128::from(MS);
         let mut gap = run.gap();
         // A thousandth more, because a step is a whole number of nanoseconds.
@@ -91,8 +91,8 @@ proptest! {
     }
 }
 
-fn after(set: i128, sleep: Option<(u64, CounterInSleep)>) -> (Simulation, i128) {
-    let mut run = Simulation::new(Machine::new(NOW, HOUR, 0));
+fn after(set: i128, sleep: Option<(u64, CounterInSleep)>) -> (ClockSimulation, i128) {
+    let mut run = ClockSimulation::new(Machine::new(NOW, HOUR, 0));
     run.machine.wall += set;
     if let Some((ns, counts)) = sleep {
         run.machine.sleep(ns, counts);
@@ -131,7 +131,7 @@ fn wall_time_that_is_set_forward_is_followed_at_once() {
 #[test]
 fn a_difference_above_the_bound_is_a_step() {
     for (bound_ns, forward) in [(10 * MS, 1), (100 * MS, 0)] {
-        let mut run = Simulation::new(Machine::new(NOW, HOUR, 0));
+        let mut run = ClockSimulation::new(Machine::new(NOW, HOUR, 0));
         run.steering = Steering::new(&run.machine.sample(), bound_ns);
         run.machine.wall += i128::from(50 * MS);
         run.go_on(10 * MS, 10 * MS);
@@ -140,8 +140,8 @@ fn a_difference_above_the_bound_is_a_step() {
 }
 
 /// Makes a clock that stands, since wall time was set back by `ns`.
-fn standing(ns: u64) -> Simulation {
-    let mut run = Simulation::new(Machine::new(NOW, HOUR, 0));
+fn standing(ns: u64) -> ClockSimulation {
+    let mut run = ClockSimulation::new(Machine::new(NOW, HOUR, 0));
     run.machine.wall -= i128::from(ns);
     // The first step stops it, the second says where.
     run.go_on(40 * MS, 20 * MS);
@@ -211,7 +211,7 @@ fn wall_time_that_is_set_back_by_a_minute_or_more_leaves_the_clock_ahead_and_run
 fn a_thread_that_is_stopped_in_the_middle_of_a_reading_is_no_step_of_wall_time() {
     // The thread stops before or after an access of a sample. (The counter is slow by a second in 17 minutes.)
     for stop in 0..=5 {
-        let mut run = Simulation::new(Machine::new(NOW, HOUR, 0));
+        let mut run = ClockSimulation::new(Machine::new(NOW, HOUR, 0));
         run.machine.pass(20 * MS);
         // First the accesses until the thread has the lock, then those of the sample, then the publication of the line.
         for access in 0..10 {
@@ -273,7 +273,7 @@ fn wall_times_of_before_1970_and_of_the_far_future_are_survived() {
     for wall in [i128::MIN / 2, -1, 0, u64::MAX.into(), i128::MAX / 2] {
         let mut machine = Machine::new(0, 100 * HOUR, 0);
         machine.wall = wall;
-        let mut run = Simulation::new(machine);
+        let mut run = ClockSimulation::new(machine);
         for _ in 0..100 {
             let before = run.steering.line().start();
             run.machine.pass(24 * 365 * HOUR / 10);

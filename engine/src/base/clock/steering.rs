@@ -58,7 +58,7 @@ const NOWHERE: u64 = 1 << 63;
 
 /// One reading of all clocks of the machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
+pub(super) struct ClockSample {
     /// The time that the machine has slept, in nanoseconds from some start. It may be read too low, but not too high.
     pub(super) asleep: u64,
     /// The monotonic clock, which does not count sleep, before and after the counter was read.
@@ -68,7 +68,7 @@ pub(super) struct Sample {
     pub(super) counter: u64,
 }
 
-impl Sample {
+impl ClockSample {
     /// Returns the nanoseconds that the reading took.
     pub(super) fn width_ns(&self) -> u64 {
         let [before, after] = self.mono;
@@ -78,7 +78,7 @@ impl Sample {
 
 /// The line on which the clock moves until the next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Line {
+pub(super) struct ClockLine {
     /// The counter at the last step.
     pub(super) from: u64,
     /// The number that is added to the counter, wrapping: a wall clock may show less than the counter.
@@ -97,7 +97,7 @@ pub(super) enum Reading {
     Anew,
 }
 
-impl Line {
+impl ClockLine {
     /// Reads the time from a line, which must have been loaded before `counter` was read, and its `from` before its `offset`.
     #[inline]
     pub(super) fn read(self, counter: u64) -> Reading {
@@ -138,7 +138,7 @@ enum Pace {
 pub(super) struct Steering {
     /// The bound: larger differences to wall time are steps.
     bound_ns: u64,
-    line: Line,
+    line: ClockLine,
     pace: Pace,
     /// The wall time that has to pass until a clock that stops or stands goes on.
     behind: u64,
@@ -153,10 +153,10 @@ pub(super) struct Steering {
 
 impl Steering {
     /// Starts at wall time; differences above `bound_ns` are steps from then on.
-    pub(super) fn new(now: &Sample, bound_ns: u64) -> Self {
+    pub(super) fn new(now: &ClockSample, bound_ns: u64) -> Self {
         Self {
             bound_ns,
-            line: Line::through(now.counter, now.wall.min(WALL_MAX)),
+            line: ClockLine::through(now.counter, now.wall.min(WALL_MAX)),
             pace: Pace::Runs,
             behind: 0,
             ahead: 0,
@@ -168,15 +168,15 @@ impl Steering {
 
     /// Returns the line through the last step.
     #[cfg(all(test, not(engine_loom)))]
-    pub(super) fn line(&self) -> Line {
+    pub(super) fn line(&self) -> ClockLine {
         self.line
     }
 
     /// Returns the line by which threads read the clock.
-    pub(super) fn shown(&self) -> Line {
+    pub(super) fn shown(&self) -> ClockLine {
         match self.pace {
             Pace::Runs => self.line,
-            Pace::Stops | Pace::Stands { .. } => Line { from: NOWHERE, ..self.line },
+            Pace::Stops | Pace::Stands { .. } => ClockLine { from: NOWHERE, ..self.line },
         }
     }
 
@@ -198,7 +198,7 @@ impl Steering {
     /// time. Returns the time.
     ///
     /// This is one function because every branch uses the bounds at its beginning.
-    pub(super) fn step(&mut self, now: &Sample) -> Nanos {
+    pub(super) fn step(&mut self, now: &ClockSample) -> Nanos {
         let start = self.line.start();
         let ([before, after], [now_before, now_after]) = (self.mono, now.mono);
         let (elapsed_min, elapsed_max) = (now_before.saturating_sub(after), now_after.saturating_sub(before));
@@ -254,7 +254,7 @@ impl Steering {
             }
         };
         self.behind = if self.pace == Pace::Runs { 0 } else { time.saturating_sub(target) };
-        self.line = Line::through(now.counter, time);
+        self.line = ClockLine::through(now.counter, time);
         // Sleep that the counter went on through counts once, if it falls into a sample and shows in the next one.
         self.asleep = now.asleep.max(self.asleep.saturating_add(moved.saturating_sub(elapsed_min)));
         self.mono = now.mono;

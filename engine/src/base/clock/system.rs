@@ -9,8 +9,8 @@ use crossbeam_utils::CachePadded;
 
 use super::{
     Clock, WallSteps,
-    counter::{Counter, ns_since},
-    steering::{ANCHOR_NS, Line, Reading, Sample, Steering},
+    counter::{HardwareCounter, ns_since},
+    steering::{ANCHOR_NS, ClockLine, ClockSample, Reading, Steering},
 };
 use crate::base::{
     atomic::Cell64,
@@ -52,11 +52,11 @@ pub struct SystemClock(Arc<CachePadded<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
-    counter: Counter,
+    counter: HardwareCounter,
     start: Instant,
-    /// The value of [`Line::from`].
+    /// The value of [`ClockLine::from`].
     from: Cell64,
-    /// The value of [`Line::offset`].
+    /// The value of [`ClockLine::offset`].
     offset: Cell64,
     steering: Mutex<Steering>,
     /// The value at the last step.
@@ -74,30 +74,30 @@ impl SystemClock {
     /// milliseconds.
     #[must_use]
     pub fn new() -> Self {
-        Self::moved_by(Counter::fastest(), STEP)
+        Self::moved_by(HardwareCounter::fastest(), STEP)
     }
 
     /// Makes a clock like [`new`](Self::new) that follows wall time at once where that is set by more than `step`, instead of a
     /// second. A `step` below 10 ms or above a minute is clamped to these bounds.
     #[must_use]
     pub fn with_step(step: Duration) -> Self {
-        Self::moved_by(Counter::fastest(), step)
+        Self::moved_by(HardwareCounter::fastest(), step)
     }
 
     /// Makes a clock like [`new`](Self::new) that is moved by the operating system's monotonic clock, for machines whose kernel
     /// found the time stamp counter to be wrong.
     #[must_use]
     pub fn without_tsc() -> Self {
-        Self::moved_by(Counter::Os, STEP)
+        Self::moved_by(HardwareCounter::Os, STEP)
     }
 
-    fn moved_by(counter: Counter, step: Duration) -> Self {
+    fn moved_by(counter: HardwareCounter, step: Duration) -> Self {
         #[expect(clippy::disallowed_methods, reason = "a clock is made here")]
         let start = Instant::now();
         // A minute at most.
         let bound_ns = step.clamp(Self::STEP_MIN, Self::STEP_MAX).as_nanos() as u64;
         let steering = Steering::new(&sample(counter, start), bound_ns);
-        let Line { from, offset } = steering.shown();
+        let ClockLine { from, offset } = steering.shown();
         Self(Arc::new(CachePadded::new(Shared {
             counter,
             start,
@@ -133,9 +133,9 @@ impl Clock for SystemClock {
 impl Shared {
     #[inline(always)]
     fn now(&self) -> Nanos {
-        // In this order, which `Line::read` asks for.
+        // In this order, which `ClockLine::read` asks for.
         let (from, offset) = (self.from.load(), self.offset.load());
-        match (Line { from, offset }).read(self.counter.read(self.start)) {
+        match (ClockLine { from, offset }).read(self.counter.read(self.start)) {
             Reading::Time(time) => time,
             due => self.step(from, due),
         }
@@ -160,7 +160,7 @@ impl Shared {
             return time;
         }
         let time = steering.step(&sample(self.counter, self.start));
-        let Line { from, offset } = steering.shown();
+        let ClockLine { from, offset } = steering.shown();
         // In this order: a thread that sees `from` sees the offset that belongs to it, or a newer one.
         self.offset.store(offset);
         self.from.store(from);
@@ -170,14 +170,14 @@ impl Shared {
 }
 
 /// Reads all clocks, and repeats that if this thread was stopped in between.
-fn sample(counter: Counter, start: Instant) -> Sample {
+fn sample(counter: HardwareCounter, start: Instant) -> ClockSample {
     let read = || {
         // Before the monotonic clock: a stop in between makes the difference too small.
         let boottime = boottime_ns();
         let before = ns_since(start);
         let wall = wall();
         let counter = counter.read(start);
-        Sample { asleep: boottime.saturating_sub(before), wall, counter, mono: [before, ns_since(start)] }
+        ClockSample { asleep: boottime.saturating_sub(before), wall, counter, mono: [before, ns_since(start)] }
     };
     let mut sample = read();
     for _ in 0..8 {

@@ -7,13 +7,13 @@ use crate::{
     algorithm::Meter,
     base::{clock::Clock, time::Nanos},
     engine::{
-        active_policy::{Attempt, StaleSnapshot},
+        active_policy::{SnapshotResult, StaleSnapshot},
         buckets::Buckets,
     },
     storage::{
         layout::BucketState,
         log_pool::SpareRing,
-        sliding_log::{SlidingLog, State},
+        sliding_log::{LogState, SlidingLog},
         table::TableFull,
     },
 };
@@ -26,7 +26,7 @@ impl Account<'_> {
         buckets: &'b Buckets<C>,
         log: &SlidingLog<'b>,
         now: Nanos,
-    ) -> Attempt<ChargeResult> {
+    ) -> SnapshotResult<ChargeResult> {
         let is_absent = Cell::new(false);
         let state = |held: Option<BucketState>, spare: &mut Option<SpareRing<'b>>| {
             is_absent.set(held.is_none());
@@ -50,17 +50,21 @@ impl Account<'_> {
         buckets: &'b Buckets<C>,
         held: Option<BucketState>,
         spare: &mut Option<SpareRing<'b>>,
-    ) -> Attempt<State> {
+    ) -> SnapshotResult<LogState> {
         if let Some(ring) = held.and_then(|held| self.limit.ring(held)) {
             // A ring that is closed under the present numbers belongs to a snapshot that is no longer the newest.
-            return if self.is_stale(buckets) || ring.is_closed() { Err(StaleSnapshot) } else { Ok(State::Ring(ring)) };
+            return if self.is_stale(buckets) || ring.is_closed() {
+                Err(StaleSnapshot)
+            } else {
+                Ok(LogState::Ring(ring))
+            };
         }
         let word = self.word(buckets, held)?;
         let next = |held| {
             let closed = self.limit.to_close(held);
             closed.or_else(|| self.limit.in_new_ring(held, &buckets.table, spare))
         };
-        Ok(held.and_then(next).map_or(State::Word(word), |next| State::Before { next, word }))
+        Ok(held.and_then(next).map_or(LogState::Word(word), |next| LogState::Before { next, word }))
     }
 
     pub(super) fn charge_log<'b, C: Clock>(
@@ -68,7 +72,7 @@ impl Account<'_> {
         buckets: &'b Buckets<C>,
         log: &SlidingLog<'b>,
         now: Nanos,
-    ) -> Result<Attempt<ChargeResult>, TableFull> {
+    ) -> Result<SnapshotResult<ChargeResult>, TableFull> {
         let outcome = log.charge(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
         Ok(outcome.map(ChargeResult::in_slot))
     }

@@ -4,7 +4,7 @@ use super::{Account, BucketSite, ChargeResult};
 use crate::{
     algorithm::Receipt,
     base::clock::Clock,
-    engine::{active_policy::Attempt, buckets::Buckets},
+    engine::{active_policy::SnapshotResult, buckets::Buckets},
     storage::{
         atomic_update::Next,
         layout::BucketState,
@@ -45,7 +45,7 @@ impl Account<'_> {
     /// above the capacity. Where the key has no bucket and there is no room for one, this charges nothing and counts
     /// the denial: the key is not admitted before there is room.
     #[cold]
-    pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Attempt<()> {
+    pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> SnapshotResult<()> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
         // Tokens that stripes hold must not be spent before the excess.
         self.end_striping(buckets);

@@ -5,7 +5,7 @@ use crate::{
     algorithm::Verdict,
     base::{clock::Clock, thread_id::thread_number, time::Nanos},
     engine::{
-        active_policy::{Attempt, StaleSnapshot},
+        active_policy::{SnapshotResult, StaleSnapshot},
         buckets::Buckets,
     },
     storage::{
@@ -17,7 +17,12 @@ use crate::{
 impl Account<'_> {
     #[cold]
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is of one lifetime")]
-    pub(super) fn look_striped<C: Clock>(&self, buckets: &Buckets<C>, word: u64, now: Nanos) -> Attempt<ChargeResult> {
+    pub(super) fn look_striped<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        word: u64,
+        now: Nanos,
+    ) -> SnapshotResult<ChargeResult> {
         let looked =
             self.with_striped_key(buckets, |striped| striped.look(word, now)).flatten().map(ChargeResult::in_slot);
         let looked = looked.ok_or(StaleSnapshot)?;
@@ -33,7 +38,12 @@ impl Account<'_> {
     /// Charges a striped key; `word` is that of its slot. Out of line, so that keys that are not striped do not pay for
     /// it.
     #[inline(never)]
-    pub(super) fn charge_striped<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, word: u64) -> Attempt<ChargeResult> {
+    pub(super) fn charge_striped<C: Clock>(
+        self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        word: u64,
+    ) -> SnapshotResult<ChargeResult> {
         match self.with_striped_key(buckets, |striped| striped.spend(word, now)).flatten() {
             Some(stepped) => Ok(ChargeResult::in_slot(stepped)),
             None => self.charge_slow_path(buckets, now, 0),
@@ -48,7 +58,7 @@ impl Account<'_> {
         buckets: &Buckets<C>,
         now: Nanos,
         word: u64,
-    ) -> Option<Attempt<ChargeResult>> {
+    ) -> Option<SnapshotResult<ChargeResult>> {
         self.with_striped_key(buckets, |striped| match striped.charge(word, now) {
             StripedOutcome::Decided(stepped) => Some(Ok(ChargeResult::in_slot(stepped))),
             StripedOutcome::Stale => Some(Err(StaleSnapshot)),

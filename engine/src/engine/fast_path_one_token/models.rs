@@ -10,7 +10,7 @@ use crate::{
         atomic_update::Next,
         layout::BucketState,
         striping::fixture::{self, World},
-        table::{Key, RaceCounts, Table, TableFull},
+        table::{HashedKey, RaceCounts, Table, TableFull},
     },
 };
 
@@ -31,8 +31,8 @@ fn limit() -> ActiveLimit {
     ActiveLimit::without_policy(Some(Meter::TokenBucket(TokenBucket::new(1, SECOND_NS, 10).expect("fits"))))
 }
 
-fn key(name: u64) -> Key {
-    Key::new(limit().id, hash(name))
+fn key(name: u64) -> HashedKey {
+    HashedKey::new(limit().id, hash(name))
 }
 
 /// Charges on the fast path, and tries again whenever another thread has swapped the slot.

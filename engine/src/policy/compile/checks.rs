@@ -6,13 +6,17 @@ use crate::{
     base::time::Nanos,
     policy::{
         document::{DESCRIPTION_CHARACTERS_MAX, TAGS_MAX, is_id},
-        error::Report,
+        error::ProblemCollector,
         matcher::Matcher,
         request::VALUE_BYTES_MAX,
     },
 };
 
-pub(super) fn read_matcher<'v>(report: &mut Report<'_>, kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
+pub(super) fn read_matcher<'v>(
+    report: &mut ProblemCollector<'_>,
+    kind: &str,
+    value: &'v str,
+) -> Option<Matcher<&'v str>> {
     if value.is_empty() || value.len() > VALUE_BYTES_MAX {
         report.wrong(format!("{} bytes; from 1 to {VALUE_BYTES_MAX} fit", value.len()));
         return None;
@@ -25,7 +29,7 @@ pub(super) fn read_matcher<'v>(report: &mut Report<'_>, kind: &str, value: &'v s
     Matcher::parse(kind, value).map_err(|why| report.wrong(why)).ok()
 }
 
-pub(super) fn read_instant(report: &mut Report<'_>, text: &str) -> Option<Nanos> {
+pub(super) fn read_instant(report: &mut ProblemCollector<'_>, text: &str) -> Option<Nanos> {
     let instant = text.parse::<jiff::Timestamp>().ok().and_then(|at| u64::try_from(at.as_nanosecond()).ok());
     if instant.is_none() {
         report.wrong(format!("`{text}` is not an instant; write RFC 3339, such as 2027-01-01T00:00:00Z"));
@@ -33,14 +37,14 @@ pub(super) fn read_instant(report: &mut Report<'_>, text: &str) -> Option<Nanos>
     instant
 }
 
-pub(super) fn check_id(report: &mut Report<'_>, id: &str) {
+pub(super) fn check_id(report: &mut ProblemCollector<'_>, id: &str) {
     if !is_id(id) {
         report
             .wrong(format!("`{id}` is not an id; begin with a-z, go on with a-z, 0-9, _ and -, 64 characters at most"));
     }
 }
 
-pub(super) fn check_description(report: &mut Report<'_>, text: &str) {
+pub(super) fn check_description(report: &mut ProblemCollector<'_>, text: &str) {
     let characters = text.chars().count();
     if characters > DESCRIPTION_CHARACTERS_MAX {
         report.wrong(format!("{characters} characters; at most {DESCRIPTION_CHARACTERS_MAX} fit"));
@@ -53,7 +57,7 @@ pub(super) fn check_description(report: &mut Report<'_>, text: &str) {
     }
 }
 
-pub(super) fn check_tags(report: &mut Report<'_>, tags: &[String]) {
+pub(super) fn check_tags(report: &mut ProblemCollector<'_>, tags: &[String]) {
     if tags.len() > TAGS_MAX {
         report.field("tags").wrong(format!("{} tags; at most {TAGS_MAX} fit", tags.len()));
     }
@@ -65,7 +69,7 @@ pub(super) fn check_tags(report: &mut Report<'_>, tags: &[String]) {
     }
 }
 
-pub(super) fn check_unique<'p>(report: &mut Report<'_>, ids: &mut HashSet<&'p str>, id: &'p str, what: &str) {
+pub(super) fn check_unique<'p>(report: &mut ProblemCollector<'_>, ids: &mut HashSet<&'p str>, id: &'p str, what: &str) {
     if !ids.insert(id) {
         report.wrong(format!("another {what} here is called `{id}`"));
     }

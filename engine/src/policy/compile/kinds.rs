@@ -9,7 +9,7 @@ use crate::{
     base::hash::kind_hash,
     policy::{
         client_map::ClientMap,
-        compiled::Kind,
+        compiled::DomainKind,
         document::{self, ClientRef, EVERYONE},
         request::is_kind,
     },
@@ -20,9 +20,10 @@ use crate::{
 pub(super) fn kinds_of<'p>(
     domain: &'p document::Domain,
     clients: impl Iterator<Item = ClientRef<'p>>,
-    previous: Vec<Kind>,
-) -> Vec<Kind> {
-    let mut previous: BTreeMap<Box<str>, Kind> = previous.into_iter().map(|kind| (kind.name.clone(), kind)).collect();
+    previous: Vec<DomainKind>,
+) -> Vec<DomainKind> {
+    let mut previous: BTreeMap<Box<str>, DomainKind> =
+        previous.into_iter().map(|kind| (kind.name.clone(), kind)).collect();
     let with_clients: Vec<_> =
         previous.values().filter(|kind| kind.clients.len() > 0).map(|kind| kind.name.clone()).collect();
     let mut names: BTreeSet<&str> = domain.defaults.keys().map(String::as_str).collect();
@@ -37,7 +38,7 @@ pub(super) fn kinds_of<'p>(
     names.extend(counts.keys());
     let of_rule = |rule: &'p document::Rule| rule.per.kinds().iter().chain(rule.condition.keys());
     names.extend(domain.rules.iter().flat_map(of_rule).map(String::as_str));
-    let new = |name: &str| Kind {
+    let new = |name: &str| DomainKind {
         hash: kind_hash(name),
         name: name.into(),
         default_tier: None,

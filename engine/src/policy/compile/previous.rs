@@ -1,8 +1,10 @@
 //! The unchanged clients of the previous snapshot, which a delta leaves out and the next snapshot shares.
 
 use crate::policy::{
-    compiled::{CompiledClient, CompiledDomain, CompiledLimit, CompiledOverride, Grants, Kind, Limits, NumberedTier},
-    error::Report,
+    compiled::{
+        CompiledClient, CompiledDomain, CompiledLimit, CompiledOverride, DomainKind, Grants, Limits, NumberedTier,
+    },
+    error::ProblemCollector,
     matcher::Matcher,
 };
 
@@ -16,8 +18,8 @@ pub(super) struct PreviousDomain<'p> {
 
 impl PreviousDomain<'_> {
     /// Returns the kinds without the clients that changed or were removed.
-    pub(super) fn kinds(&self, report: &mut Report<'_>) -> Vec<Kind> {
-        let copy = |kind: &Kind| Kind {
+    pub(super) fn kinds(&self, report: &mut ProblemCollector<'_>) -> Vec<DomainKind> {
+        let copy = |kind: &DomainKind| DomainKind {
             name: kind.name.clone(),
             hash: kind.hash,
             default_tier: None,
@@ -25,7 +27,7 @@ impl PreviousDomain<'_> {
             exceptions: kind.exceptions.clone(),
             members: kind.members.clone(),
         };
-        let mut kinds: Vec<Kind> = self.domain.kinds.iter().map(copy).collect();
+        let mut kinds: Vec<DomainKind> = self.domain.kinds.iter().map(copy).collect();
         for &(name, value) in &self.gone {
             let kind = kinds.iter_mut().find(|kind| *kind.name == *name);
             let is_gone = kind.is_some_and(|kind| {
@@ -40,7 +42,12 @@ impl PreviousDomain<'_> {
     }
 
     /// Checks that the time zone did not change under clients with limits of calendar periods, which were compiled for it.
-    pub(super) fn check_timezone(&self, report: &mut Report<'_>, kinds: &[Kind], timezone: Option<&str>) {
+    pub(super) fn check_timezone(
+        &self,
+        report: &mut ProblemCollector<'_>,
+        kinds: &[DomainKind],
+        timezone: Option<&str>,
+    ) {
         let is_of_calendar = |exception: &CompiledOverride| match &exception.grants {
             Grants::Limits(own) => {
                 self.limits[own.start as usize..own.end as usize].iter().any(CompiledLimit::is_of_calendar)
@@ -57,13 +64,13 @@ impl PreviousDomain<'_> {
     /// Returns the numbered tiers with their present indices.
     pub(super) fn renumber_tiers(
         &self,
-        report: &mut Report<'_>,
-        kinds: &[Kind],
+        report: &mut ProblemCollector<'_>,
+        kinds: &[DomainKind],
         tiers: &[(Box<str>, Limits)],
     ) -> Vec<NumberedTier> {
         let renumber = |(number, tier): (usize, &NumberedTier)| {
             let place = tiers.iter().position(|(id, _)| *id == tier.id).map(|place| place as u32);
-            let is_used = |kind: &Kind| {
+            let is_used = |kind: &DomainKind| {
                 let mut exceptions = kind.exceptions.iter().flatten();
                 kind.members.get(number).is_some_and(|members| *members > 0)
                     || exceptions.any(|exception| exception.tier == Some(number as u32))
@@ -77,7 +84,7 @@ impl PreviousDomain<'_> {
     }
 
     /// Appends the limits of unchanged clients to the limits of the new snapshot.
-    pub(super) fn copy_limits(&self, kinds: &mut [Kind], limits: &mut Vec<CompiledLimit>) {
+    pub(super) fn copy_limits(&self, kinds: &mut [DomainKind], limits: &mut Vec<CompiledLimit>) {
         for exception in kinds.iter_mut().flat_map(|kind| kind.exceptions.iter_mut().flatten()) {
             let first = limits.len() as u32;
             match &mut exception.grants {
@@ -95,7 +102,7 @@ impl PreviousDomain<'_> {
     }
 }
 
-impl Kind {
+impl DomainKind {
     /// Adds a client, with its override in one of the `free` slots, and returns its compiled form.
     pub(super) fn add_client(
         &mut self,

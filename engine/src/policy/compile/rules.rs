@@ -11,7 +11,7 @@ use crate::{
     policy::{
         compiled::RuleSet,
         document::{self, ClientRef, DescriptorPaths, Per},
-        error::Report,
+        error::ProblemCollector,
         matcher::Matcher,
         pattern::{Pattern, PatternTree},
         rule_list::{CompiledRule, RuleList},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
-    pub(super) fn rule_sets(&mut self, report: &mut Report<'_>) -> Vec<RuleSet> {
+    pub(super) fn rule_sets(&mut self, report: &mut ProblemCollector<'_>) -> Vec<RuleSet> {
         let mut ids = HashSet::new();
         // By counted kinds, then by specificity: the order of the file does not matter.
         let mut sets: BTreeMap<u64, BTreeMap<_, (&str, CompiledRule)>> = BTreeMap::new();
@@ -68,7 +68,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
     }
 
     /// Reports an endpoint or a method in a domain where the path of a descriptor is an identity: no descriptor would match it.
-    fn report_endpoint(report: &mut Report<'_>, source: &document::Rule) {
+    fn report_endpoint(report: &mut ProblemCollector<'_>, source: &document::Rule) {
         let endpoint = Some(&source.endpoint).filter(|endpoint| *endpoint != "*");
         for (field, kind, value) in [("endpoint", "path", endpoint), ("method", "method", source.method.as_ref())] {
             if let Some(value) = value {
@@ -79,7 +79,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         }
     }
 
-    fn rule(&mut self, report: &mut Report<'_>, source: &document::Rule, counted: u64) -> CompiledRule {
+    fn rule(&mut self, report: &mut ProblemCollector<'_>, source: &document::Rule, counted: u64) -> CompiledRule {
         if source
             .method
             .as_ref()
@@ -120,7 +120,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         }
     }
 
-    fn counted_kinds(&mut self, report: &mut Report<'_>, per: &Per) -> Option<u64> {
+    fn counted_kinds(&mut self, report: &mut ProblemCollector<'_>, per: &Per) -> Option<u64> {
         if matches!(per, Per::Each(kinds) if kinds.is_empty()) {
             report.wrong("an empty list counts nobody; write \"everyone\" to count all together");
             return None;

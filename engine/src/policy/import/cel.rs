@@ -4,18 +4,18 @@ use std::{iter::Peekable, vec::IntoIter};
 
 /// The notation of a value, which says where limitador looks for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Form {
+pub(super) enum Notation {
     /// `descriptors[0].x`: in the first descriptor of an RLS call.
     First,
     /// `x`: among the values of an HTTP call.
     Bare,
 }
 
-pub(super) type Key = (String, Form);
+pub(super) type DescriptorKey = (String, Notation);
 
 /// Parses `descriptors[0].x == 'a'`, `descriptors[0]['x.y'] == "a"` and `x == 'a'`, also with the sides exchanged and joined by
 /// `&&`. Returns the keys with the values that they must have. The error says what else the text has.
-pub(super) fn equalities(text: &str) -> Result<Vec<(Key, String)>, String> {
+pub(super) fn equalities(text: &str) -> Result<Vec<(DescriptorKey, String)>, String> {
     let mut tokens = Tokens::of(text)?;
     let mut found = Vec::new();
     loop {
@@ -35,7 +35,7 @@ pub(super) fn equalities(text: &str) -> Result<Vec<(Key, String)>, String> {
 }
 
 /// Parses `descriptors[0].x`, `descriptors[0]['x.y']` or `x`.
-pub(super) fn variable(text: &str) -> Result<Key, String> {
+pub(super) fn variable(text: &str) -> Result<DescriptorKey, String> {
     let mut tokens = Tokens::of(text)?;
     let key = tokens.key()?;
     if tokens.0.peek().is_none() { Ok(key) } else { Err(BEYOND.to_owned()) }
@@ -89,11 +89,11 @@ impl Tokens {
         if self.0.next() == Some(Token::Mark(mark)) { Ok(()) } else { Err(BEYOND.to_owned()) }
     }
 
-    fn key(&mut self) -> Result<Key, String> {
+    fn key(&mut self) -> Result<DescriptorKey, String> {
         match self.0.next() {
             Some(Token::Word(word)) if word == "descriptors" => {}
             Some(Token::Word(word)) if !["true", "false", "null", "limit", "in"].contains(&word.as_str()) => {
-                return Ok((word, Form::Bare));
+                return Ok((word, Notation::Bare));
             }
             _ => return Err(BEYOND.to_owned()),
         }
@@ -107,8 +107,8 @@ impl Tokens {
         }
         self.expect_mark("]")?;
         match (self.0.next(), self.0.next()) {
-            (Some(Token::Mark(".")), Some(Token::Word(key))) => Ok((key, Form::First)),
-            (Some(Token::Mark("[")), Some(Token::Text(key))) => self.expect_mark("]").map(|()| (key, Form::First)),
+            (Some(Token::Mark(".")), Some(Token::Word(key))) => Ok((key, Notation::First)),
+            (Some(Token::Mark("[")), Some(Token::Text(key))) => self.expect_mark("]").map(|()| (key, Notation::First)),
             _ => Err(BEYOND.to_owned()),
         }
     }
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn expressions_of_limits_are_parsed() {
-        let first = |key: &str| (key.to_owned(), Form::First);
-        let bare = |key: &str| (key.to_owned(), Form::Bare);
-        let one = |key: (String, Form), value: &str| Ok(vec![(key, value.to_owned())]);
+        let first = |key: &str| (key.to_owned(), Notation::First);
+        let bare = |key: &str| (key.to_owned(), Notation::Bare);
+        let one = |key: (String, Notation), value: &str| Ok(vec![(key, value.to_owned())]);
         for (text, found) in [
             ("descriptors[0].req_method == 'GET'", one(first("req_method"), "GET")),
             ("descriptors[0]['req.method'] == \"GET\"", one(first("req.method"), "GET")),

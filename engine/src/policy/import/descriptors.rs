@@ -8,7 +8,7 @@ use super::{
     Notes, SourcePosition,
     capacity::Capacity,
     in_file_order,
-    names::{Ids, Keys},
+    names::{DomainKeys, Ids},
     regions::{
         CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, condition, kind_of, name_of, rule,
         rules_of_regions,
@@ -24,7 +24,7 @@ use crate::policy::{
 #[derive(Debug)]
 pub(super) struct DescriptorTree {
     pub(super) nodes: Vec<DescriptorNode>,
-    keys: Keys,
+    keys: DomainKeys,
 }
 
 /// A descriptor: the entries from the root to it, and its limit.
@@ -71,7 +71,7 @@ impl DescriptorTree {
     pub(super) const ROOT: usize = 0;
 
     pub(super) fn new() -> Self {
-        Self { nodes: vec![DescriptorNode::default()], keys: Keys::default() }
+        Self { nodes: vec![DescriptorNode::default()], keys: DomainKeys::default() }
     }
 
     /// Adds a descriptor below `parent`. An empty value matches any.

@@ -7,7 +7,7 @@ use crate::policy::formats::read_yaml_document;
 
 /// A YAML document of a file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Document<'a> {
+pub(super) struct YamlDocument<'a> {
     /// The index of the file, from 0.
     pub(super) file: usize,
     name: &'a str,
@@ -18,12 +18,12 @@ pub(super) struct Document<'a> {
     is: &'static str,
 }
 
-impl<'a> Document<'a> {
+impl<'a> YamlDocument<'a> {
     /// Returns the documents of the files in their order. An empty file counts as one. `is` describes the limiter's documents.
     pub(super) fn each_of(sources: &[Source<'a>], is: &'static str) -> Vec<Self> {
         let mut found = Vec::new();
         for (file, Source { name, text }) in sources.iter().enumerate() {
-            let whole = Document { file, name, text, lines_before: 0, is };
+            let whole = YamlDocument { file, name, text, lines_before: 0, is };
             let count = found.len();
             let mut at = (0, 0);
             let mut end = (0, 0);
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn documents_are_split_and_keep_their_lines() {
         let of = |text: &str| -> Vec<(usize, String)> {
-            let each = Document::each_of(&[Source { name: "a", text }], "a");
+            let each = YamlDocument::each_of(&[Source { name: "a", text }], "a");
             each.into_iter().map(|it| (it.line(1), it.text.to_owned())).collect()
         };
         let found =

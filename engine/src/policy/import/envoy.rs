@@ -10,9 +10,9 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
 use super::{
-    ImportError, Imported, Notes, Source, SourcePosition,
+    ImportError, ImportedPolicy, Notes, Source, SourcePosition,
     descriptors::{DescriptorTree, NamedLimit, NodeLimit},
-    document::Document,
+    document::YamlDocument,
     finish,
     names::{domain_ids, id_of},
     window,
@@ -88,10 +88,10 @@ pub(super) const EACH_DOCUMENT: &str = "a mapping with the fields `domain` and `
 /// assert!(imported.notes.iter().all(|note| !note.changes_decisions));
 /// # Ok::<(), tidegate::import::ImportError>(())
 /// ```
-pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
+pub fn envoy(sources: &[Source<'_>]) -> Result<ImportedPolicy, ImportError> {
     let mut notes = Notes::default();
-    let documents = Document::each_of(sources, EACH_DOCUMENT);
-    let roots = documents.iter().map(Document::read).collect::<Result<Vec<Root>, _>>()?;
+    let documents = YamlDocument::each_of(sources, EACH_DOCUMENT);
+    let roots = documents.iter().map(YamlDocument::read).collect::<Result<Vec<Root>, _>>()?;
     let domains = domain_ids(roots.iter().map(|root| &root.domain.value));
     let mut trees: BTreeMap<String, DescriptorTree> =
         domains.values().map(|id| (id.clone(), DescriptorTree::new())).collect();
@@ -192,7 +192,7 @@ fn note_file(file: usize, root: &Root, notes: &mut Notes) {
 
 /// Adds a list of descriptors to the tree, below the node `parent`.
 fn add_descriptors(
-    document: Document<'_>,
+    document: YamlDocument<'_>,
     tree: &mut DescriptorTree,
     notes: &mut Notes,
     parent: usize,

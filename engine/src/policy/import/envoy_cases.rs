@@ -7,7 +7,7 @@ use serde_saphyr::Spanned;
 use super::{
     Case, CaseEntry, ImportError, Source,
     cases::CaseMaker,
-    document::Document,
+    document::YamlDocument,
     envoy::{Descriptor, EACH_DOCUMENT, Root},
     names::domain_ids,
 };
@@ -26,8 +26,8 @@ use super::{
 /// # Ok::<(), tidegate::import::ImportError>(())
 /// ```
 pub fn envoy_cases(sources: &[Source<'_>]) -> Result<Vec<Case>, ImportError> {
-    let documents = Document::each_of(sources, EACH_DOCUMENT);
-    let roots = documents.iter().map(Document::read).collect::<Result<Vec<Root>, _>>()?;
+    let documents = YamlDocument::each_of(sources, EACH_DOCUMENT);
+    let roots = documents.iter().map(YamlDocument::read).collect::<Result<Vec<Root>, _>>()?;
     let domains = domain_ids(roots.iter().map(|root| &root.domain.value));
     let mut cases = Vec::new();
     for (document, root) in documents.iter().zip(&roots) {
@@ -45,7 +45,7 @@ pub fn envoy_cases(sources: &[Source<'_>]) -> Result<Vec<Case>, ImportError> {
 struct LimitCases<'r> {
     /// The descriptors of the domain, of all documents.
     top: &'r [&'r Spanned<Descriptor>],
-    document: &'r Document<'r>,
+    document: &'r YamlDocument<'r>,
     source: &'r Source<'r>,
     domain: &'r str,
 }

@@ -11,12 +11,12 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::{
-    ImportError, Imported, Notes, Source, SourcePosition,
+    ImportError, ImportedPolicy, Notes, Source, SourcePosition,
     capacity::Capacity,
-    cel::{self, Form},
-    document::Document,
+    cel::{self, Notation},
+    document::YamlDocument,
     finish, in_file_order,
-    names::{Ids, Keys, domain_ids, id_of},
+    names::{DomainKeys, Ids, domain_ids, id_of},
     period,
     regions::{
         CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, condition, covers, kind_of, name_of, rule,
@@ -63,10 +63,10 @@ pub(super) const EACH_DOCUMENT: &str = "a list of limits";
 /// assert_eq!((rule.condition["plan"].as_str(), rule.limits[0].period.as_str()), ("free", "1m"));
 /// # Ok::<(), tidegate::import::ImportError>(())
 /// ```
-pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
+pub fn limitador(sources: &[Source<'_>]) -> Result<ImportedPolicy, ImportError> {
     let mut notes = Notes::default();
-    let documents = Document::each_of(sources, EACH_DOCUMENT);
-    let lists = documents.iter().map(Document::read).collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
+    let documents = YamlDocument::each_of(sources, EACH_DOCUMENT);
+    let lists = documents.iter().map(YamlDocument::read).collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
     let ids = domain_ids(lists.iter().flatten().map(|item| &item.value.namespace));
     let mut spaces: BTreeMap<String, Space> = ids.into_iter().map(|(name, id)| (name, Space::named(id))).collect();
     for (document, items) in documents.into_iter().zip(lists) {
@@ -90,33 +90,33 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
             space.add(at, item, &mut notes);
         }
     }
-    note_forms(&spaces, sources.len(), &mut notes);
+    note_notations(&spaces, sources.len(), &mut notes);
     let domains = spaces.into_values().map(|space| (space.id.clone(), space.into_domain(&mut notes)));
     let policy = Policy { domains: domains.collect() };
     finish(sources, policy, notes)
 }
 
 /// Reports the notations of a file: limitador evaluates `descriptors[0].x` in RLS calls only, and `x` in HTTP calls only.
-fn note_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Notes) {
+fn note_notations(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Notes) {
     for file in 0..files {
-        for (form, what, instead) in [
+        for (notation, what, instead) in [
             (
-                Form::First,
+                Notation::First,
                 "values of `descriptors[0]`, which only calls by RLS have, in their first descriptor",
                 "they are identities of every descriptor; where a call has several, each is counted",
             ),
             (
-                Form::First,
+                Notation::First,
                 "a key that one descriptor has twice, of which the last value counts",
                 "the first value counts; a second `generic_key` is the kind `generic_key_2`",
             ),
             (
-                Form::Bare,
+                Notation::Bare,
                 "values without `descriptors[0]`, which only calls by HTTP have",
                 "they are identities of every request, however it was asked for",
             ),
         ] {
-            if spaces.values().any(|space| space.forms.contains(&(file, form))) {
+            if spaces.values().any(|space| space.notations.contains(&(file, notation))) {
                 notes.note_file(file, what, instead, true);
             }
         }
@@ -126,12 +126,12 @@ fn note_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Notes)
 /// The limits of a namespace.
 struct Space {
     id: String,
-    keys: Keys,
+    keys: DomainKeys,
     limits: Vec<LimitEntry>,
     /// The identities of limits: two limits of the same period, conditions and variables are the same.
     identities: BTreeSet<(u64, BTreeSet<String>, BTreeSet<String>)>,
     /// The notations of values, with the files that use them.
-    forms: BTreeSet<(usize, Form)>,
+    notations: BTreeSet<(usize, Notation)>,
 }
 
 struct LimitEntry {
@@ -147,7 +147,13 @@ struct LimitEntry {
 
 impl Space {
     fn named(id: String) -> Self {
-        Self { id, keys: Keys::default(), limits: Vec::new(), identities: BTreeSet::new(), forms: BTreeSet::new() }
+        Self {
+            id,
+            keys: DomainKeys::default(),
+            limits: Vec::new(),
+            identities: BTreeSet::new(),
+            notations: BTreeSet::new(),
+        }
     }
 
     fn add(&mut self, at: SourcePosition, item: Item, notes: &mut Notes) {
@@ -165,8 +171,8 @@ impl Space {
                 Ok(equalities) => equalities,
                 Err(why) => return leave_out(notes, &field, format!("`{text}`: {why}")),
             };
-            for ((key, form), value) in equalities {
-                self.forms.insert((at.file, form));
+            for ((key, notation), value) in equalities {
+                self.notations.insert((at.file, notation));
                 let kind = self.kind(&at, notes, &field, &key);
                 if value.ends_with('*') || value.is_empty() {
                     return leave_out(notes, &field, format!("`{value}`, which means something else as a value here"));
@@ -184,11 +190,11 @@ impl Space {
         }
         for (place, text) in item.variables.iter().flatten().enumerate() {
             let field = format!("variables[{place}]");
-            let (key, form) = match cel::variable(text) {
+            let (key, notation) = match cel::variable(text) {
                 Ok(key) => key,
                 Err(why) => return leave_out(notes, &field, format!("`{text}`: {why}")),
             };
-            self.forms.insert((at.file, form));
+            self.notations.insert((at.file, notation));
             counted.insert(self.kind(&at, notes, &field, &key));
         }
         if counted.len() > IDENTITIES_MAX {

@@ -8,7 +8,7 @@ use super::{
     Case, CaseEntry, ImportError, Source,
     cases::CaseMaker,
     cel,
-    document::Document,
+    document::YamlDocument,
     limitador::{EACH_DOCUMENT, Item},
     names::domain_ids,
 };
@@ -28,8 +28,8 @@ use super::{
 /// # Ok::<(), tidegate::import::ImportError>(())
 /// ```
 pub fn limitador_cases(sources: &[Source<'_>]) -> Result<Vec<Case>, ImportError> {
-    let documents = Document::each_of(sources, EACH_DOCUMENT);
-    let lists = documents.iter().map(Document::read).collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
+    let documents = YamlDocument::each_of(sources, EACH_DOCUMENT);
+    let lists = documents.iter().map(YamlDocument::read).collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
     let ids = domain_ids(lists.iter().flatten().map(|item| &item.value.namespace));
     let (mut identities, mut limits, mut unread) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     for (document, items) in documents.iter().zip(&lists) {

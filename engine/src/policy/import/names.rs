@@ -57,9 +57,9 @@ pub(super) fn id_of(name: &str) -> String {
 
 /// The keys of one domain, by their kinds.
 #[derive(Debug, Default)]
-pub(super) struct Keys(BTreeMap<String, BTreeSet<String>>);
+pub(super) struct DomainKeys(BTreeMap<String, BTreeSet<String>>);
 
-impl Keys {
+impl DomainKeys {
     /// Reports, at the first occurrence of each key, that its kind is spelled differently or is also the kind of another key.
     pub(super) fn note(&mut self, at: &SourcePosition, notes: &mut Notes, field: &str, key: &str, kind: &str) {
         let keys = self.0.entry(kind.to_owned()).or_default();
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn keys_of_another_spelling_are_reported_once() {
         let (at, mut notes, mut keys) =
-            (SourcePosition { file: 0, line: 1, path: String::new() }, Notes::default(), Keys::default());
+            (SourcePosition { file: 0, line: 1, path: String::new() }, Notes::default(), DomainKeys::default());
         let mut tell = |key: &str, earlier: &[&str]| {
             let earlier: Vec<String> = earlier.iter().map(|kind| (*kind).to_owned()).collect();
             notes.0.clear();

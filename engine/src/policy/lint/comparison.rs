@@ -65,7 +65,7 @@ impl<Code> Effect<Code> {
 pub(super) type FindEffects<Code> = fn(&EffectiveLimits<'_>, &EffectiveLimits<'_>) -> Vec<Effect<Code>>;
 
 /// Compares a domain before and after a change, and collects findings.
-pub(super) struct Comparison<'p, 'f, Code> {
+pub(super) struct DomainComparison<'p, 'f, Code> {
     pub(super) domain: &'p str,
     pub(super) before: &'p Domain,
     pub(super) after: &'p Domain,
@@ -73,7 +73,7 @@ pub(super) struct Comparison<'p, 'f, Code> {
     pub(super) effects: FindEffects<Code>,
 }
 
-impl<'p, Code: Copy + Ord> Comparison<'p, '_, Code> {
+impl<'p, Code: Copy + Ord> DomainComparison<'p, '_, Code> {
     pub(super) fn add(&mut self, kind: &'static str, id: &str, effect: Effect<Code>, objects: usize) {
         let Effect { code, limit, message } = effect;
         let (domain, id) = (self.domain.to_owned(), id.to_owned());

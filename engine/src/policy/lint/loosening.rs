@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     bounds::per_second,
-    comparison::{Comparison, Effect, EffectiveLimits, RulesAfter, is_enforced},
+    comparison::{DomainComparison, Effect, EffectiveLimits, RulesAfter, is_enforced},
     finding::{Finding, LooseningCode, WarningCode},
 };
 use crate::policy::{
@@ -40,7 +40,7 @@ impl Policy {
         for (domain, before) in &self.domains {
             let gone = Domain::default();
             let after = after.domains.get(domain);
-            let mut comparison = Comparison {
+            let mut comparison = DomainComparison {
                 domain,
                 before,
                 after: after.unwrap_or(&gone),
@@ -69,7 +69,7 @@ fn is_limiting(domain: &Domain) -> bool {
     limits.chain(domain.rules.iter().flat_map(|rule| &rule.limits)).any(is_enforced)
 }
 
-fn compare(comparison: &mut Comparison<'_, '_, LooseningCode>) {
+fn compare(comparison: &mut DomainComparison<'_, '_, LooseningCode>) {
     let (before, after) = (comparison.before, comparison.after);
     comparison.compare_tiers();
     let rules = RulesAfter::new(before, after);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    comparison::{Comparison, Effect, EffectiveLimits, RulesAfter, is_enforced},
+    comparison::{DomainComparison, Effect, EffectiveLimits, RulesAfter, is_enforced},
     finding::{Finding, NewlyEnforcedCode},
 };
 use crate::policy::document::{Limit, Policy};
@@ -28,14 +28,14 @@ impl Policy {
         let mut found = Vec::new();
         for (domain, before) in &self.domains {
             if let Some(after) = after.domains.get(domain) {
-                compare(&mut Comparison { domain, before, after, found: &mut found, effects: effects_of_limits });
+                compare(&mut DomainComparison { domain, before, after, found: &mut found, effects: effects_of_limits });
             }
         }
         found
     }
 }
 
-fn compare(comparison: &mut Comparison<'_, '_, NewlyEnforcedCode>) {
+fn compare(comparison: &mut DomainComparison<'_, '_, NewlyEnforcedCode>) {
     let (before, after) = (comparison.before, comparison.after);
     comparison.compare_tiers();
     let rules = RulesAfter::new(before, after);

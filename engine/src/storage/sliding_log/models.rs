@@ -16,17 +16,17 @@ fn table() -> Arc<Table> {
     Arc::new(Table::new(1))
 }
 
-fn key(name: u64) -> Key {
-    Key::new(1, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+fn key(name: u64) -> HashedKey {
+    HashedKey::new(1, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-fn log(table: &Table, limit: u64, key: Key) -> SlidingLog<'_> {
+fn log(table: &Table, limit: u64, key: HashedKey) -> SlidingLog<'_> {
     let log = SlidingWindowLog::new(limit, PERIOD_MIN_NS).expect("fits");
     SlidingLog { table, log, generation: Generation::default(), key, cost: 1, is_owed: false }
 }
 
-fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<State, ()> {
-    let word = held.map_or(State::Word(0), |held| held.ring().map_or(State::Word(held.word), State::Ring));
+fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<LogState, ()> {
+    let word = held.map_or(LogState::Word(0), |held| held.ring().map_or(LogState::Word(held.word), LogState::Ring));
     Ok(word)
 }
 

@@ -19,8 +19,8 @@ const STEP: u64 = SECOND_NS / 10;
 const STEPS: u64 = 1_000;
 
 #[expect(clippy::unnecessary_wraps, reason = "has the type of a function that meets newer numbers")]
-fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<State, ()> {
-    Ok(held.map_or(State::Word(0), |held| held.ring().map_or(State::Word(held.word), State::Ring)))
+fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<LogState, ()> {
+    Ok(held.map_or(LogState::Word(0), |held| held.ring().map_or(LogState::Word(held.word), LogState::Ring)))
 }
 
 /// Slots and rings change hands all the time, some keys find no ring, and no key is ever admitted more than its limit in
@@ -45,7 +45,7 @@ fn slots_and_rings_change_hands_and_no_key_exceeds_its_limit() {
                     return;
                 }
                 let name = (call * (2 * thread + 1)) % KEYS;
-                let key = Key::new(7, KeyHasher::new(1).name(&name.to_string()));
+                let key = HashedKey::new(7, KeyHasher::new(1).name(&name.to_string()));
                 let cost = 1 + u64::from(call % 7 == 0);
                 let limit =
                     SlidingLog { table: &table, log, generation: Generation::default(), key, cost, is_owed: false };
@@ -82,7 +82,7 @@ fn slots_and_rings_change_hands_and_no_key_exceeds_its_limit() {
         reuses += total / (LIMIT * 16);
         // Every ring is named by a slot or free.
         let named = (0..KEYS).filter(|name| {
-            let key = Key::new(7, KeyHasher::new(1).name(&name.to_string()));
+            let key = HashedKey::new(7, KeyHasher::new(1).name(&name.to_string()));
             table.get(key).is_some_and(|held| held.is_ring)
         });
         let named = named.count();

@@ -13,12 +13,12 @@ pub(crate) const EARLY: Nanos = 1_000 * TOKEN_NS;
 pub(crate) const LATE: Nanos = EARLY + 10 * TOKEN_NS;
 
 /// A time or a version. One that does not change is a constant, so that loom does not switch threads at it.
-pub(crate) enum Value {
+pub(crate) enum FixtureValue {
     Fixed(u64),
     Cell(Cell64),
 }
 
-impl Value {
+impl FixtureValue {
     pub(crate) fn load(&self) -> u64 {
         match self {
             Self::Fixed(value) => *value,
@@ -39,16 +39,16 @@ pub(crate) struct World {
     pub(crate) refund_log: RefundLog,
     pub(crate) meter: Meter,
     pub(crate) terms: StripeTerms,
-    pub(crate) clock: Value,
+    pub(crate) clock: FixtureValue,
     /// The version of the newest snapshot. Generations are versions here.
-    pub(crate) version: Value,
+    pub(crate) version: FixtureValue,
 }
 
 /// The id of the key's limit.
 pub(crate) const LIMIT: u32 = 1;
 
-pub(crate) fn key(name: u64) -> Key {
-    Key::new(LIMIT, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+pub(crate) fn key(name: u64) -> HashedKey {
+    HashedKey::new(LIMIT, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 pub(crate) fn generation(version: u64) -> Generation {
@@ -63,8 +63,8 @@ impl World {
             refund_log: RefundLog::new(),
             meter: Meter::TokenBucket(TokenBucket::new(1, TOKEN_NS, burst).expect("fits")),
             terms: StripeTerms { share, stripes },
-            clock: Value::Fixed(EARLY),
-            version: Value::Fixed(0),
+            clock: FixtureValue::Fixed(EARLY),
+            version: FixtureValue::Fixed(0),
         }
     }
 

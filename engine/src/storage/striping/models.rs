@@ -5,7 +5,7 @@
 use loom::{model::Builder, sync::Arc, thread};
 
 use super::{
-    fixture::{EARLY, LATE, Value, World, key},
+    fixture::{EARLY, FixtureValue, LATE, World, key},
     *,
 };
 use crate::base::atomic::Cell64;
@@ -190,7 +190,7 @@ fn a_reset_beside_a_refill_mints_nothing() {
 fn a_publish_beside_an_opener_and_a_charge_mints_nothing() {
     check_within(3, || {
         let mut world = World::new(6, 2, 1);
-        world.version = Value::Cell(Cell64::new(0));
+        world.version = FixtureValue::Cell(Cell64::new(0));
         world.touch(0);
         let world = Arc::new(world);
         let opener = spawn(&world, |world| {
@@ -209,7 +209,7 @@ fn a_publish_beside_an_opener_and_a_charge_mints_nothing() {
 fn a_publish_beside_a_refill_mints_nothing() {
     check_within(3, || {
         let mut world = World::leased(6, 2, 1, 0);
-        world.version = Value::Cell(Cell64::new(0));
+        world.version = FixtureValue::Cell(Cell64::new(0));
         let world = Arc::new(world);
         let spent = world.charge(0, 1);
         let refiller = spawn(&world, |world| world.charge(0, 2));
@@ -250,7 +250,7 @@ fn a_stalled_clock_mints_at_neither_time() {
     for used_early in [0, 4] {
         check_within(4, move || {
             let mut world = World::leased(4, 2, 1, 0);
-            world.clock = Value::Cell(Cell64::new(EARLY));
+            world.clock = FixtureValue::Cell(Cell64::new(EARLY));
             let world = Arc::new(world);
             let stalled = spawn(&world, |world| world.charge_at(0, 0, 1).map(|charged| charged.now));
             let mut dates = Vec::new();
@@ -274,7 +274,7 @@ fn a_stalled_clock_mints_at_neither_time() {
 fn a_stalled_closer_pays_for_nothing_before_it_was_spent() {
     check_within(4, || {
         let mut world = World::leased(4, 2, 1, 0);
-        world.clock = Value::Cell(Cell64::new(EARLY));
+        world.clock = FixtureValue::Cell(Cell64::new(EARLY));
         let world = Arc::new(world);
         let closer = spawn(&world, World::close);
         world.clock.store(LATE);
@@ -291,7 +291,7 @@ fn a_stalled_closer_pays_for_nothing_before_it_was_spent() {
 fn a_stalled_refiller_of_a_lease_that_has_ended_mints_nothing_later() {
     check_within(4, || {
         let mut world = World::leased(6, 2, 1, 0);
-        world.clock = Value::Cell(Cell64::new(EARLY));
+        world.clock = FixtureValue::Cell(Cell64::new(EARLY));
         let world = Arc::new(world);
         let spent = world.charge(0, 1);
         assert_eq!(spent, 1);

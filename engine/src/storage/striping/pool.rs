@@ -12,7 +12,7 @@ use crate::{
     storage::{
         atomic_update::{Next, update},
         layout::{BucketState, GENERATION_BITS, Generation},
-        table::{Key, Table},
+        table::{HashedKey, Table},
     },
 };
 
@@ -270,7 +270,7 @@ impl StripePool {
         if PHASE.get(control) != OPEN || group.control.compare_exchange(control, closing).is_err() {
             return false;
         }
-        let key = Key::new(LIMIT.get(control) as u32, group.hash.load());
+        let key = HashedKey::new(LIMIT.get(control) as u32, group.hash.load());
         let left = group.stripes.iter().map(|stripe| stripe.take()).sum();
         let spent_ns = group.spent_ns(left);
         // `None`: a publish has converted it.

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use tidegate_conformance::Deadline;
 
 use super::{
-    fixture::{EARLY, TOKEN_NS, Value, World},
+    fixture::{EARLY, FixtureValue, TOKEN_NS, World},
     *,
 };
 use crate::base::atomic::Cell64;
@@ -80,7 +80,7 @@ fn threads_on_a_key_with_leases_keep_the_bound_over_every_stretch_of_time() {
     let (mut leases, mut refills, mut rounds, deadline) = (0, 0, 0, Deadline::new());
     while rounds < 3 || ((leases < 100 || refills < 1_000) && !deadline.has_passed()) {
         let mut world = World::new(BURST, SHARE, STRIPES);
-        world.clock = Value::Cell(Cell64::new(EARLY));
+        world.clock = FixtureValue::Cell(Cell64::new(EARLY));
         world.touch(0);
         let mut admitted = hammer(&world, |thread, call, _| {
             let now = world.clock.load();

@@ -1,6 +1,6 @@
 //! Refunds to a striped key, by one thread.
 
-use super::fixture::{EARLY, TOKEN_NS, Value, World, key};
+use super::fixture::{EARLY, FixtureValue, TOKEN_NS, World, key};
 use crate::base::atomic::Cell64;
 
 const SHARE: u64 = 8;
@@ -19,7 +19,7 @@ fn giving_back_more_than_the_word_holds_loses_nothing() {
 #[test]
 fn giving_back_what_time_has_repaid_ends_no_lease() {
     let mut world = World::leased(100, SHARE, 1, 0);
-    world.clock = Value::Cell(Cell64::new(EARLY));
+    world.clock = FixtureValue::Cell(Cell64::new(EARLY));
     let mark = world.refund_log.mark_long(key(1));
     let charged = world.charge_at(0, 0, SHARE).expect("fits");
     world.clock.store(EARLY + SHARE * TOKEN_NS);

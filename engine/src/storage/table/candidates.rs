@@ -3,14 +3,14 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Key, SlotSnapshot, Table};
+use super::{HashedKey, SlotSnapshot, Table};
 use crate::{
     base::{atomic::Cell128, time::Nanos},
     storage::{
-        alloc::{Line, WAYS, prefetch},
+        alloc::{CacheLine, WAYS, prefetch},
         atomic_update::Swap,
         caller_groups::CallerGroup,
-        layout::{Slot, State},
+        layout::{Slot, SlotState},
         table_shares::{OVERFLOW_BUCKETS_MAX, Shortage},
         two_choice::places,
     },
@@ -42,7 +42,7 @@ impl<'t> Scan<'t> {
     fn read(
         &mut self,
         cells: impl Iterator<Item = &'t Cell128>,
-        key: Key,
+        key: HashedKey,
         now: Nanos,
         may_take: impl Fn(&Cell128, Slot) -> bool,
     ) -> (usize, Option<SlotSnapshot<'t>>) {
@@ -50,7 +50,7 @@ impl<'t> Scan<'t> {
         for cell in cells {
             let slot = Swap::load(cell);
             if slot.holds(key.bits) {
-                if slot.state() == State::Active {
+                if slot.state() == SlotState::Active {
                     self.active = true;
                 } else {
                     self.claims.push((cell, slot));
@@ -72,27 +72,27 @@ impl<'t> Scan<'t> {
 
 impl Table {
     /// Returns the lines beside those of a key with this hash: each once, and none of the key's own.
-    pub(super) fn beside(&self, hash: u64) -> impl Iterator<Item = &Line> {
+    pub(super) fn beside(&self, hash: u64) -> impl Iterator<Item = &CacheLine> {
         let lines = &*self.lines;
         beside(places(hash, lines.len()), lines.len()).map(move |place| &lines[place])
     }
 
     /// Finds the key's active slot among the candidates outside of its two lines, and reads it.
     #[cold]
-    pub(super) fn find_elsewhere(&self, key: Key) -> Option<SlotSnapshot<'_>> {
+    pub(super) fn find_elsewhere(&self, key: HashedKey) -> Option<SlotSnapshot<'_>> {
         // All lines come from memory at the same time; a scan that follows finds them in the cache.
         self.beside(key.hash).for_each(|line| prefetch(line));
         let mut cells = self.beside(key.hash).flatten().chain(self.shares.overflow(key.bits.limit()));
         cells.find_map(|cell| {
             let slot: Slot = Swap::load(cell);
-            (slot.holds(key.bits) && slot.state() == State::Active).then_some((cell, slot))
+            (slot.holds(key.bits) && slot.state() == SlotState::Active).then_some((cell, slot))
         })
     }
 
     /// Reads every candidate once, and chooses a free one: the slot that has been idle for the longest in the line that
     /// has fewer live slots, or whose block has fewer; in both lines, where that is even. So a key that is idle for a
     /// moment keeps its slot while there are others to take.
-    pub(super) fn scan(&self, group: CallerGroup, key: Key, now: Nanos) -> Scan<'_> {
+    pub(super) fn scan(&self, group: CallerGroup, key: HashedKey, now: Nanos) -> Scan<'_> {
         let limit = key.bits.limit();
         let (mut shortage, mut group_is_short) = self.shortages(limit, group);
         if shortage.is_some() || group_is_short {

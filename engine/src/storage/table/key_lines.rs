@@ -4,7 +4,7 @@ use super::SlotSnapshot;
 use crate::{
     base::{atomic::Cell128, native128::Native128},
     storage::{
-        alloc::{Line, WAYS, prefetch},
+        alloc::{CacheLine, WAYS, prefetch},
         atomic_update::Swap,
         layout::{Slot, is_tag},
     },
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyLines<'t> {
     pub(crate) hash: u64,
-    pub(super) lines: [&'t Line; 2],
+    pub(super) lines: [&'t CacheLine; 2],
 }
 
 impl<'t> KeyLines<'t> {

@@ -20,12 +20,12 @@ fn with_overflow(buckets: usize) -> Arc<Table> {
     Arc::new(table)
 }
 
-fn key(name: u64) -> Key {
-    Key::new(1, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+fn key(name: u64) -> HashedKey {
+    HashedKey::new(1, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 /// Adds one charge to the key's bucket.
-fn charge(table: &Table, key: Key) -> Result<(), TableFull> {
+fn charge(table: &Table, key: HashedKey) -> Result<(), TableFull> {
     table.update(
         key,
         NOW,
@@ -39,7 +39,7 @@ fn charge(table: &Table, key: Key) -> Result<(), TableFull> {
 }
 
 /// Makes the key's bucket idle, as a refund or a reset may.
-fn empty(table: &Table, key: Key) {
+fn empty(table: &Table, key: HashedKey) {
     let outcome = table.update(
         key,
         NOW,
@@ -58,12 +58,15 @@ fn slots(table: &Table) -> impl Iterator<Item = Slot> {
 }
 
 /// Returns the words of all active slots of a key.
-fn words(table: &Table, key: Key) -> Vec<u64> {
-    slots(table).filter(|slot| slot.holds(key.bits) && slot.state() == State::Active).map(|slot| slot.word).collect()
+fn words(table: &Table, key: HashedKey) -> Vec<u64> {
+    slots(table)
+        .filter(|slot| slot.holds(key.bits) && slot.state() == SlotState::Active)
+        .map(|slot| slot.word)
+        .collect()
 }
 
 fn claims(table: &Table) -> usize {
-    slots(table).filter(|slot| slot.state() == State::Claimed).count()
+    slots(table).filter(|slot| slot.state() == SlotState::Claimed).count()
 }
 
 /// All interleavings with at most this many preemptions.
@@ -230,7 +233,7 @@ fn a_stalled_check_is_not_admitted_at_a_time_that_was_used_up() {
     check_within(Some(3), || {
         let (table, clock) = (table(), Arc::new(crate::base::atomic::Cell64::new(10)));
         // The limit has one token, which comes back with the next tick.
-        let admit = |table: &Table, clock: &crate::base::atomic::Cell64, key: Key| {
+        let admit = |table: &Table, clock: &crate::base::atomic::Cell64, key: HashedKey| {
             let outcome = table.update(
                 key,
                 clock.load(),

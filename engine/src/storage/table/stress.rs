@@ -12,7 +12,7 @@ use tidegate_conformance::Deadline;
 
 use super::*;
 use crate::base::hash::KeyHasher;
-use crate::storage::alloc::Line;
+use crate::storage::alloc::CacheLine;
 
 const THREADS: usize = 4;
 
@@ -40,8 +40,8 @@ fn both(one: RaceCounts, other: RaceCounts) -> RaceCounts {
     }
 }
 
-fn key(name: u64) -> Key {
-    Key::new(7, KeyHasher::new(1).name(&name.to_string()))
+fn key(name: u64) -> HashedKey {
+    HashedKey::new(7, KeyHasher::new(1).name(&name.to_string()))
 }
 
 fn add_one(held: Option<BucketState>, _: Nanos) -> Next<BucketState, ()> {
@@ -136,7 +136,7 @@ fn slots_change_hands_and_no_key_is_admitted_twice() {
 fn two_choices_leave_few_keys_without_a_slot() {
     const KEYS: u64 = 1_000_000;
     let table = Table::new(KEYS as usize);
-    assert!(size_of_val(&*table.lines) <= KEYS as usize * BYTES_PER_KEY + size_of::<Line>());
+    assert!(size_of_val(&*table.lines) <= KEYS as usize * BYTES_PER_KEY + size_of::<CacheLine>());
     let denied = (0..KEYS)
         .filter(|&name| table.update(key(name), 0, || 0, &mut RaceCounts::default(), add_one).is_err())
         .count() as u64;

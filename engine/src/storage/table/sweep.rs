@@ -7,7 +7,7 @@ use crate::{
     storage::{
         atomic_update::{Next, Swap, update},
         caller_groups::NO_GROUP,
-        layout::{BucketState, RingWord, Slot, State},
+        layout::{BucketState, RingWord, Slot, SlotState},
         log_pool::SpareRing,
     },
 };
@@ -57,13 +57,13 @@ impl Table {
                     // These are of an attempt whose swap failed.
                     (left, spare, claim) = (None, None, None);
                     match slot.state() {
-                        State::Active if concerns(slot.limit()) => {
+                        SlotState::Active if concerns(slot.limit()) => {
                             let held = convert(slot.limit(), slot.held(), &mut spare);
                             let after = Slot::active(slot.key(), held);
                             (limit, left) = (slot.limit(), slot.ring_left_for(after));
                             Next::Write(after, held.ring().is_some_and(RingWord::is_closed))
                         }
-                        State::Claimed if concerns(slot.limit()) => {
+                        SlotState::Claimed if concerns(slot.limit()) => {
                             claim = Some(slot);
                             Next::Write(Slot::EMPTY, false)
                         }
@@ -92,11 +92,13 @@ impl Table {
     ) {
         for cell in self.cells().iter().chain(self.shares.overflows(&concerns)) {
             let gone = update(cell, Swap::load(cell), &mut 0, |slot: Slot| match slot.state() {
-                State::Active if concerns(slot.limit()) && !can_go(slot) => {
+                SlotState::Active if concerns(slot.limit()) && !can_go(slot) => {
                     on_kept(slot.limit());
                     Next::Leave(None)
                 }
-                State::Active | State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, Some(slot)),
+                SlotState::Active | SlotState::Claimed if concerns(slot.limit()) => {
+                    Next::Write(Slot::EMPTY, Some(slot))
+                }
                 _ => Next::Leave(None),
             });
             if let Some(gone) = gone {

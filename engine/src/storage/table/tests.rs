@@ -6,10 +6,10 @@ use super::{
     candidates::{BLOCK, beside},
     *,
 };
-use crate::storage::{alloc::Line, two_choice::places};
+use crate::storage::{alloc::CacheLine, two_choice::places};
 
-fn key(name: u64) -> Key {
-    Key::new(7, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+fn key(name: u64) -> HashedKey {
+    HashedKey::new(7, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 /// Touches a key at `now`, so that it is idle from `idle` on. A table for one key has two lines, so every key may be in
@@ -48,7 +48,7 @@ fn the_slot_that_has_been_idle_for_the_longest_is_taken() {
         // Now the line of the new key has fewer idle slots, so the next key takes the oldest of the other line.
         touch(&table, 9, 1_000, 2_000);
         let [first, second] = table.lines.of(0);
-        let live = |line: &Line| line.iter().filter(|cell| !Swap::load(*cell).is_free(1_000)).count();
+        let live = |line: &CacheLine| line.iter().filter(|cell| !Swap::load(*cell).is_free(1_000)).count();
         assert_eq!((live(first), live(second)), (1, 1));
     }
 }
@@ -95,7 +95,7 @@ proptest! {
 
 /// Touches a key of limit `limit`, which is then live until `idle`, or returns the error.
 fn touch_of(table: &Table, limit: u32, name: u64, now: Nanos, idle: Nanos) -> Result<(), TableFull> {
-    let key = Key::new(limit, name.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let key = HashedKey::new(limit, name.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let write = |held: Option<BucketState>, _: Nanos| match held {
         Some(_) => Next::Leave(()),
         None => Next::Write(BucketState { word: idle, ..BucketState::default() }, ()),
@@ -206,7 +206,7 @@ fn emptied_slots_are_not_counted() {
     let cell = table.cells().iter().find(|cell| Swap::load(*cell) == Slot::EMPTY).expect("one of many");
     let claim = Slot::claimed(KeyBits::new(0, 7 << 40), 1);
     assert!(table.hand_over(cell, Slot::EMPTY, claim, NO_GROUP));
-    assert_eq!((claim.state(), table.shares.held(0)), (State::Claimed, 11));
+    assert_eq!((claim.state(), table.shares.held(0)), (SlotState::Claimed, 11));
     table.sweep(|limit| limit == 0, |_, held, _| held);
     assert_eq!(table.shares.held(0), 10);
     let sweeps = table.slots().div_ceil(RECLAIMED);

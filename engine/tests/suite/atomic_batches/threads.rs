@@ -4,6 +4,7 @@ use super::*;
 
 /// Threads take from two limits and from numbers of their own, in different orders: all of a call is charged, or nothing. The
 /// test runs until a call was given back.
+// Long because the threads and the one that begins their rounds share barriers and counters.
 #[test]
 fn threads_take_all_or_nothing() {
     const LIMIT: u64 = 10;
@@ -70,7 +71,7 @@ fn threads_take_all_or_nothing() {
                 begin.wait();
                 assert!(is_right, "{taken}, {given_back} given back");
                 assert_eq!(left, [Some(LIMIT - taken); 3], "{taken}, {given_back} given back");
-                assert!(engine.give_backs() > 0, "nobody met");
+                assert!(engine.give_backs() > 0, "no threads met");
                 return;
             }
             clock.advance(HOUR);
@@ -90,29 +91,32 @@ fn publishes_that_change_other_numbers_leave_the_sums_exact() {
     meet_publishes(0);
 }
 
-/// Threads that check while publishes change the numbers of the users' limit by up to `change`.
+/// Returns a policy in which the limit of the tier `changing` is ten times that of `same`, and by `change` more in odd versions.
+fn changing_policy(version: u64, same: u64, change: u64) -> Snapshot {
+    let changing = 10 * same + version % 2 * change;
+    let other = 1 + version % 2;
+    let text = format!(
+        r#"
+        [domains.shop]
+        defaults = {{ user = "changing", ip = "same" }}
+        [[domains.shop.tiers]]
+        id = "other"
+        limits = [{{ id = "l", algorithm = "fixed_window", limit = {other}, period = "1h" }}]
+        [[domains.shop.tiers]]
+        id = "changing"
+        limits = [{{ id = "l", algorithm = "fixed_window", limit = {changing}, period = "1h" }}]
+        [[domains.shop.tiers]]
+        id = "same"
+        limits = [{{ id = "l", algorithm = "fixed_window", limit = {same}, period = "1h" }}]
+        "#
+    );
+    Snapshot::parse(&text, Format::Toml).expect("a good policy")
+}
+
+/// Lets threads check while publishes change the numbers of the users' limit by up to `change`.
 fn meet_publishes(change: u64) {
     const LIMIT: u64 = 2_000;
-    let policy = |version: u64| {
-        let changing = 10 * LIMIT + version % 2 * change;
-        let other = 1 + version % 2;
-        let text = format!(
-            r#"
-            [domains.shop]
-            defaults = {{ user = "changing", ip = "same" }}
-            [[domains.shop.tiers]]
-            id = "other"
-            limits = [{{ id = "l", algorithm = "fixed_window", limit = {other}, period = "1h" }}]
-            [[domains.shop.tiers]]
-            id = "changing"
-            limits = [{{ id = "l", algorithm = "fixed_window", limit = {changing}, period = "1h" }}]
-            [[domains.shop.tiers]]
-            id = "same"
-            limits = [{{ id = "l", algorithm = "fixed_window", limit = {LIMIT}, period = "1h" }}]
-            "#
-        );
-        Snapshot::parse(&text, Format::Toml).expect("a good policy")
-    };
+    let policy = |version| changing_policy(version, LIMIT, change);
     let engine = Engine::for_simulation(1_000, ManualClock::at(NOW), 7);
     engine.publish(policy(0)).expect("few limits");
     let (user, ip) = ([who("user", "a")], [who("ip", "a")]);
@@ -145,7 +149,7 @@ fn meet_publishes(change: u64) {
         assert!(version > 10, "they met few publishes");
         threads.into_iter().map(|thread| thread.join().expect("it ends")).sum()
     });
-    assert_eq!(allowed, LIMIT, "who came second was denied, and nothing else stood in the way");
+    assert_eq!(allowed, LIMIT, "each call was allowed until the limit was used up");
     assert_eq!(engine.peek(&request(&ip).without_cost()).remaining(), Some(0));
     let mut left = Vec::new();
     engine.check_atomic_batch(&[(rated.0.without_cost(), rated.1)], &mut left);

@@ -78,6 +78,7 @@ const LAYERED: &str = r#"
     limits = [{ id = "second", algorithm = "token_bucket", limit = 1, period = "1s" }]
 "#;
 
+// Long because it is a table: one row for each kind of request.
 #[test]
 fn a_request_meets_its_limits_in_the_stated_order() {
     let bench = Bench::new(LAYERED);

@@ -48,13 +48,13 @@ fn an_error_names_its_file_by_its_place() {
 }
 
 /// Errors say where a mistake is, what was found, and what is right, in the terms of policies.
+// Long because it is a table: one row for each mistake.
 #[test]
-fn errors_are_in_plain_words() {
+fn errors_of_envoy_files_are_in_plain_words() {
     let config_map = |indent: &str| {
         ["apiVersion: v1", "kind: ConfigMap", "data:", "  shop.yaml: |", "    domain: shop"]
             .join(&format!("\n{indent}"))
     };
-    let limitador = "apiVersion: limitador.kuadrant.io/v1alpha1\nkind: Limitador\nspec:\n  limits:\n  - { namespace: a, max_value: 1, seconds: 60 }\n";
     let of = |value: &str| format!("domain: shop\ndescriptors:\n- key: user\n  {value}\n");
     let limit = |value: &str| of(&format!("rate_limit: {{ unit: day, {value} }}"));
     let number = "write a whole number from 0 to 4294967295";
@@ -96,6 +96,14 @@ fn errors_are_in_plain_words() {
     ] {
         assert_eq!(from_envoy(&text).expect_err(&text).to_string(), format!("envoy.yaml: {wanted}"), "{text}");
     }
+    assert!(from_envoy("domain: a\n...\ndomain: b\n").is_ok_and(|imported| imported.policy.domains.len() == 2));
+}
+
+/// Errors in files of limitador are as those in files of envoyproxy/ratelimit.
+#[test]
+fn errors_of_limitador_files_are_in_plain_words() {
+    let limitador = "apiVersion: limitador.kuadrant.io/v1alpha1\nkind: Limitador\nspec:\n  limits:\n  - { namespace: a, max_value: 1, seconds: 60 }\n";
+    let table = "a table of keys and values";
     let of = |fields: &str| format!("- {{ namespace: a, {fields} }}");
     let number = "write a whole number from 0 to 18446744073709551615";
     for (text, wanted) in [
@@ -128,5 +136,4 @@ fn errors_are_in_plain_words() {
     ] {
         assert_eq!(from_limitador(&text).expect_err(&text).to_string(), format!("limits.yaml: {wanted}"), "{text}");
     }
-    assert!(from_envoy("domain: a\n...\ndomain: b\n").is_ok_and(|imported| imported.policy.domains.len() == 2));
 }

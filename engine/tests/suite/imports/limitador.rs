@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn limits_of_limitador_hold_beside_each_other() {
-    let Imported { policy, notes } = from_limitador(
+    let ImportedPolicy { policy, notes } = from_limitador(
         r#"---
 -
   namespace: shop
@@ -65,7 +65,7 @@ fn limits_of_limitador_hold_beside_each_other() {
 
 #[test]
 fn what_limitador_can_and_rules_cannot_is_reported() {
-    let Imported { policy, notes } = from_limitador(
+    let ImportedPolicy { policy, notes } = from_limitador(
         r#"
 - { namespace: example.org, max_value: 10, seconds: 60, conditions: ["descriptors[0]['req.path'] != '/json'"], variables: [] }
 - { namespace: example.org, max_value: 10, seconds: 60, conditions: ["descriptors[1].a == 'b'"] }

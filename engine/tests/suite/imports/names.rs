@@ -10,7 +10,7 @@ fn names_that_are_valid_stay_as_they_are() {
     );
     let two = format!("domain: shop\ndescriptors: [{{ key: user, {limit} }}]\n");
     let sources = [Source { name: "a.yaml", text: &one }, Source { name: "b.yaml", text: &two }];
-    let Imported { policy, notes } = envoy(&sources).expect("configurations");
+    let ImportedPolicy { policy, notes } = envoy(&sources).expect("configurations");
     assert_eq!(policy.domains.keys().collect::<Vec<_>>(), ["shop", "shop-2"]);
     let ids = |domain: &str| policy.domains[domain].rules.iter().map(|rule| rule.id.clone()).collect::<Vec<_>>();
     // Where Envoy asks, both keys are one kind.
@@ -18,7 +18,7 @@ fn names_that_are_valid_stay_as_they_are() {
     let told = [(1, "domain", true), (2, "descriptors[0].key", false), (2, "descriptors[1].key", true)];
     assert_eq!(places(&notes), told);
     let text = "- { namespace: Shop, max_value: 1, seconds: 1, variables: [User] }\n- { namespace: shop, max_value: 1, seconds: 1, variables: [User, user] }\n";
-    let Imported { policy, notes } = from_limitador(text).expect("limits");
+    let ImportedPolicy { policy, notes } = from_limitador(text).expect("limits");
     assert_eq!(policy.domains["shop"].rules[0].per, tidegate::policy::Per::One("user".into()));
     assert!(notes.iter().any(|note| note.what == "`user` is the kind `user` as `User` is" && note.changes_decisions));
     assert!(policy.domains.contains_key("shop-2"));
@@ -78,7 +78,7 @@ fn keys_mean_what_they_mean_where_envoy_asks() {
     let text = format!(
         "name: dump\ndomain: mesh\ndescriptors:\n- {{ key: PATH, value: /products, name: x, {limit} }}\n- {{ key: PATH, {limit} }}\n- key: generic_key\n  value: a\n  descriptors: [{{ key: generic_key, value: b, {limit} }}]\n"
     );
-    let Imported { policy, notes } = from_envoy(&text).expect(&text);
+    let ImportedPolicy { policy, notes } = from_envoy(&text).expect(&text);
     let [products, each, slow] = &policy.domains["mesh"].rules[..] else { panic!("{policy:#?}") };
     let conditions = (products.condition["path"].as_str(), slow.condition["generic_key_2"].as_str());
     assert_eq!((conditions, each.condition.len()), (("/products", "b"), 0));
@@ -98,7 +98,7 @@ fn values_with_a_star_inside_may_share_their_threshold() {
     let text = format!(
         "domain: shop\ndescriptors:\n- {{ key: host, value: \"api-*.example.net\", share_threshold: true, {limit} }}\n- {{ key: client, {limit} }}\n"
     );
-    let Imported { policy, notes } = from_envoy(&text).expect(&text);
+    let ImportedPolicy { policy, notes } = from_envoy(&text).expect(&text);
     assert_eq!(places(&notes), [(3, "descriptors[0].value", true)]);
     assert_eq!(policy.domains["shop"].rules[0].id, "client");
 }

@@ -33,7 +33,7 @@ fn a_limit_of_few_keys_that_others_meet_too_is_reported() {
         ("{ key: plan, value: gold }".to_owned(), false, ("plan", "gold"), Some((10, 60))),
     ] {
         let text = format!("domain: shop\ndescriptors:\n- key: user\n  {}\n  descriptors:\n  - {below}\n", limit(10));
-        let Imported { policy, notes } = from_envoy(&text).expect(&text);
+        let ImportedPolicy { policy, notes } = from_envoy(&text).expect(&text);
         let overlap: Vec<_> =
             notes.iter().filter(|note| note.instead.ends_with("meets this limit as well, unless Envoy asks")).collect();
         assert_eq!(
@@ -64,7 +64,7 @@ fn what_is_more_than_a_domain_can_have_is_left_out() {
         from_envoy(&text).expect("a configuration")
     };
     assert_eq!(places(&envoy_of(64).notes), []);
-    let Imported { policy, notes } = envoy_of(66);
+    let ImportedPolicy { policy, notes } = envoy_of(66);
     assert_eq!(places(&notes), [(67, "descriptors[64]", true), (68, "descriptors[65]", true)]);
     assert!(of_lines(&notes)[0].what.contains("more than 64 keys in one domain"), "{notes:?}");
     assert_eq!(policy.domains["shop"].rules.len(), 64);
@@ -75,7 +75,7 @@ fn what_is_more_than_a_domain_can_have_is_left_out() {
         let below = format!("descriptors: [{{ key: k{other}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}]");
         writeln!(text, "- {{ key: k{one}, value: v{other}, {below} }}").expect("a string");
     }
-    let Imported { policy, notes } = from_envoy(&text).expect("a configuration");
+    let ImportedPolicy { policy, notes } = from_envoy(&text).expect("a configuration");
     assert_eq!((policy.domains["shop"].rules.len(), of_lines(&notes).len()), (64, 2), "{notes:?}");
     assert!(of_lines(&notes).iter().all(|note| note.what.contains("64 limits") && note.changes_decisions), "{notes:?}");
     // The same for files of limitador.
@@ -90,11 +90,11 @@ fn what_is_more_than_a_domain_can_have_is_left_out() {
         from_limitador(&(0..limits).map(item).collect::<String>()).expect("limits")
     };
     assert_eq!(places(&of(&|place| format!("k{place}"), 8).notes), []);
-    let Imported { policy, notes } = of(&|place| format!("k{place}"), 65);
+    let ImportedPolicy { policy, notes } = of(&|place| format!("k{place}"), 65);
     // A descriptor has eight of the keys at most.
     assert_eq!((policy.domains["shop"].rules.len(), places(&notes)), (64, vec![(1, "[0]", true), (65, "[64]", true)]));
     assert_eq!(places(&of(&|_| "user".to_owned(), 64).notes), []);
-    let Imported { policy, notes } = of(&|_| "user".to_owned(), 66);
+    let ImportedPolicy { policy, notes } = of(&|_| "user".to_owned(), 66);
     assert_eq!(policy.domains["shop"].rules[0].limits.len(), 64);
     assert_eq!(places(&notes), [(65, "[64]", true), (66, "[65]", true)]);
 }
@@ -108,7 +108,7 @@ fn ten_thousands_of_keys_are_read() {
         // All of them are written the same here.
         writeln!(text, "- {{ key: k{key}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}").expect("a string");
     }
-    let Imported { policy, notes } = from_envoy(&text).expect("a configuration");
+    let ImportedPolicy { policy, notes } = from_envoy(&text).expect("a configuration");
     let rules = &policy.domains["shop"].rules;
     assert_eq!((rules.len(), rules[0].per.clone()), (1, tidegate::policy::Per::One("k_".to_owned())));
     let left_out = notes.iter().filter(|note| note.what == "a descriptor of this list in another spelling").count();
@@ -119,7 +119,7 @@ fn ten_thousands_of_keys_are_read() {
     for key in 0..keys {
         writeln!(text, "- {{ key: K{key}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}").expect("a string");
     }
-    let Imported { policy, notes } = from_envoy(&text).expect("a configuration");
+    let ImportedPolicy { policy, notes } = from_envoy(&text).expect("a configuration");
     let left_out = notes.iter().filter(|note| note.instead == "the limit is left out").count();
     assert_eq!((policy.domains["shop"].rules.len(), left_out), (64, keys - 64));
 }
@@ -132,7 +132,7 @@ fn the_first_of_equal_limits_holds() {
 - { namespace: web, max_value: 7, seconds: 60, conditions: [\"descriptors[0].plan == 'free'\"], variables: [\"descriptors[0].user\"] }
 - { namespace: shop, seconds: 60, variables: [\"descriptors[0].banned\"] }
 ";
-    let Imported { policy, notes } = from_limitador(text).expect("limits");
+    let ImportedPolicy { policy, notes } = from_limitador(text).expect("limits");
     hold(
         &policy,
         "shop",

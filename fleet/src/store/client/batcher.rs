@@ -11,7 +11,7 @@ use std::{
 };
 
 use tidegate::time::Nanos;
-use tidegate_net::breaker::{Breaker, Outcome, Permit, State};
+use tidegate_net::breaker::{Breaker, CallOutcome, CallPermit, State};
 use tokio::{
     runtime,
     sync::{Notify, oneshot},
@@ -72,12 +72,12 @@ pub(crate) struct Batcher {
     began: Instant,
     /// The runtime for tasks that no caller waits for.
     pub(crate) runtime: runtime::Handle,
-    pub(crate) counts: Counts,
+    pub(crate) counts: ScriptCounts,
 }
 
 /// The counts of [`StoreStats`](crate::store::StoreStats) that the client keeps.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ScriptCounts {
     pub(crate) asked: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) took_ns: AtomicU64,
@@ -105,7 +105,7 @@ impl Batcher {
             tried_connections: AtomicU64::new(0),
             began: Instant::now(),
             runtime: runtime::Handle::current(),
-            counts: Counts::default(),
+            counts: ScriptCounts::default(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Batcher {
         let is_there = replies.iter().any(Option::is_some) || asked.iter().any(|it| it.is_within(patience, now));
         let silent_for = asked.iter().map(|it| it.silent_for(now)).max().unwrap_or_default();
         // A check that had waited for something else first says nothing of a store that did not answer at once.
-        if is_there || has_failed || silent_for > patience / 2 || permit == Permit::Trial {
+        if is_there || has_failed || silent_for > patience / 2 || permit == CallPermit::Trial {
             self.record(permit, silent_for, 1, is_there);
         }
         replies
@@ -159,7 +159,7 @@ impl Batcher {
     }
 
     /// Waits for the reply to a background request, and records the outcome for the circuit breaker.
-    pub(crate) async fn wait_for(&self, permit: Permit, mut asked: PendingReply) -> Option<KeyReply> {
+    pub(crate) async fn wait_for(&self, permit: CallPermit, mut asked: PendingReply) -> Option<KeyReply> {
         let notices_in = self.notices_in();
         loop {
             // By this time a silence shows. A request that gathers is sent later.
@@ -260,13 +260,13 @@ impl Batcher {
 
     /// Returns a permit to ask the store, unless the circuit breaker is open. Then only the health monitor tries the
     /// store: requests of checks may need no write, and would not show that the store takes none.
-    pub(crate) fn permit(&self) -> Option<Permit> {
+    pub(crate) fn permit(&self) -> Option<CallPermit> {
         if self.is_open() { None } else { self.trial() }
     }
 
     /// Returns a permit as [`permit`](Self::permit) does, also for a trial of an open circuit breaker when its pause is
     /// over.
-    pub(crate) fn trial(&self) -> Option<Permit> {
+    pub(crate) fn trial(&self) -> Option<CallPermit> {
         self.step(|breaker, state| breaker.ask(state, Instant::now()))
     }
 
@@ -285,13 +285,13 @@ impl Batcher {
     /// Records an answer, or a silence of this length, for the circuit breaker. A silence counts as one failure for
     /// each timeout in it, at least one and at most `most`. So a background request, which waits longer than a check,
     /// shows as soon that the store is gone.
-    pub(crate) fn record(&self, permit: Permit, silent_for: Duration, most: u32, is_there: bool) {
+    pub(crate) fn record(&self, permit: CallPermit, silent_for: Duration, most: u32, is_there: bool) {
         let now = Instant::now();
         self.step(|breaker, state| {
             let timeouts = silent_for.as_nanos() / self.settings.timeout.as_nanos().max(1);
             let failures = u32::try_from(timeouts).unwrap_or(u32::MAX).clamp(1, most.max(1));
             let since = now.checked_sub(silent_for).unwrap_or(self.began);
-            let outcome = if is_there { Outcome::Answered } else { Outcome::Failed { since, failures } };
+            let outcome = if is_there { CallOutcome::Answered } else { CallOutcome::Failed { since, failures } };
             let next = breaker.learn(state, permit, outcome, now);
             if matches!((state, next), (State::Closed { .. }, State::Open { .. })) {
                 self.counts.opened.fetch_add(1, Ordering::Relaxed);

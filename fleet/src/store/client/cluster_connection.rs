@@ -24,7 +24,7 @@ use crate::{
     lock::lock,
     store::client::{
         redis_client::{CONNECT_IN, MOVED_IN, client_of, tcp},
-        server_connection::{Server, ServerConnection},
+        server_connection::{ServerConnection, ServerTarget},
     },
 };
 
@@ -35,7 +35,7 @@ const REPLACE_AFTER: Duration = Duration::from_secs(2);
 const MADE_IN: Duration = Duration::from_secs(10);
 
 /// A connection to all servers of a cluster, shared by concurrent requests.
-pub(crate) struct Cluster {
+pub(crate) struct StoreCluster {
     client: ClusterClient,
     /// The user and the password of the servers.
     settings: RedisConnectionInfo,
@@ -52,7 +52,7 @@ struct CurrentConnection {
     is_replaced: bool,
 }
 
-impl Cluster {
+impl StoreCluster {
     /// Returns a connection to the cluster of these servers, which the first request opens.
     pub(crate) fn of(infos: Vec<ConnectionInfo>, tls: Option<TlsCertificates>) -> RedisResult<Self> {
         let settings = infos.first().map(|info| info.redis_settings().clone()).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Cluster {
         let (host, port) = address.rsplit_once(':').ok_or_else(no_address)?;
         let port = port.parse().map_err(|_| no_address())?;
         let client = client_of(host.to_owned(), port, self.settings.clone(), self.tls.as_ref())?;
-        let server = Arc::new(ServerConnection::to(Server::At(Box::new(client))));
+        let server = Arc::new(ServerConnection::to(ServerTarget::At(Box::new(client))));
         *importing = Some((address.to_owned(), Arc::clone(&server)));
         Ok(server)
     }

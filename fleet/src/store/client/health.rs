@@ -8,7 +8,7 @@ use std::{
 };
 
 use redis::{ErrorKind, RedisError, RedisResult};
-use tidegate_net::breaker::Permit;
+use tidegate_net::breaker::CallPermit;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -78,7 +78,7 @@ impl Batcher {
     /// Waits for a probe, and records it for the circuit breaker. Returns whether the store took it.
     pub(crate) async fn record_probe(
         &self,
-        permit: Permit,
+        permit: CallPermit,
         probe: impl Future<Output = Result<(), StoreFault>>,
     ) -> bool {
         let began = Instant::now();

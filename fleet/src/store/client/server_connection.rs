@@ -35,12 +35,12 @@ const REPLACE_AFTER: Duration = Duration::from_secs(1);
 
 /// A connection to one server, shared by concurrent requests, which do not wait for each other's replies.
 pub(crate) struct ServerConnection {
-    server: Server,
+    server: ServerTarget,
     current: Mutex<Arc<Attempt>>,
     made: AtomicU64,
 }
 
-pub(crate) enum Server {
+pub(crate) enum ServerTarget {
     /// The server at a fixed address. Its name is resolved for each connection.
     At(Box<Client>),
     /// The master that Sentinels name.
@@ -61,7 +61,7 @@ impl Attempt {
 
 impl ServerConnection {
     /// Makes a connection that the first request opens.
-    pub(crate) fn to(server: Server) -> Self {
+    pub(crate) fn to(server: ServerTarget) -> Self {
         Self { server, current: Mutex::new(Attempt::new()), made: AtomicU64::new(0) }
     }
 
@@ -89,7 +89,7 @@ impl ServerConnection {
         // With Sentinels another server may have taken over from one that did not answer.
         if let Err(error) = &answer
             && (error.is_unrecoverable_error()
-                || matches!(self.server, Server::Watched(..)) && error.is_timeout()
+                || matches!(self.server, ServerTarget::Watched(..)) && error.is_timeout()
                 || is_of_replica(error) && attempt.since.elapsed() >= REPLACE_AFTER)
             && let Some(next) = self.replace(&attempt)
         {
@@ -120,8 +120,8 @@ impl ServerConnection {
 
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         match &self.server {
-            Server::At(client) => connect(client, ANSWER_IN).await,
-            Server::Watched(master, tls) => master.connect(tls.as_ref()).await,
+            ServerTarget::At(client) => connect(client, ANSWER_IN).await,
+            ServerTarget::Watched(master, tls) => master.connect(tls.as_ref()).await,
         }
     }
 

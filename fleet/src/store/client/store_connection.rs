@@ -10,10 +10,10 @@ use tokio::time::{Instant, timeout};
 use crate::store::{
     address::Servers,
     client::{
-        cluster_connection::Cluster,
+        cluster_connection::StoreCluster,
         fault_log::FaultLog,
         redis_client::{ANSWER_IN, CONNECT_IN, open, tcp},
-        server_connection::{Server, ServerConnection},
+        server_connection::{ServerConnection, ServerTarget},
     },
     script::encode::SCRIPT,
 };
@@ -21,7 +21,7 @@ use crate::store::{
 #[derive(Clone)]
 enum StoreTarget {
     Server(Arc<ServerConnection>),
-    Cluster(Arc<Cluster>),
+    Cluster(Arc<StoreCluster>),
     #[cfg(test)]
     Simulated(Arc<crate::store::simulation::Wire>),
 }
@@ -53,9 +53,9 @@ impl StoreConnection {
         let id = id_of(&servers, prefix);
         let to = |server| StoreTarget::Server(Arc::new(ServerConnection::to(server)));
         let target = match servers {
-            Servers::Single(info) => to(Server::At(Box::new(open(info.set_tcp_settings(tcp()), tls.as_ref())?))),
-            Servers::Watched(master) => to(Server::Watched(master, tls)),
-            Servers::Cluster(infos) => StoreTarget::Cluster(Arc::new(Cluster::of(infos, tls)?)),
+            Servers::Single(info) => to(ServerTarget::At(Box::new(open(info.set_tcp_settings(tcp()), tls.as_ref())?))),
+            Servers::Watched(master) => to(ServerTarget::Watched(master, tls)),
+            Servers::Cluster(infos) => StoreTarget::Cluster(Arc::new(StoreCluster::of(infos, tls)?)),
         };
         Ok(Self::over(target, id))
     }

@@ -11,19 +11,19 @@ use tidegate::{
 use tokio::time::sleep;
 
 use super::{
-    history::History,
+    history::RunHistory,
     judge::Admission,
     network::Network,
-    node::{Node, place_of},
+    node::{SimulatedNode, place_of},
 };
 use crate::lock::lock;
 
 /// Makes one check, and records what was admitted.
 // Long: one check from its beginning to its refund.
 pub(super) async fn check(
-    node: &Node,
+    node: &SimulatedNode,
     network: &Network,
-    history: &Mutex<History>,
+    history: &Mutex<RunHistory>,
     (key, cost): (usize, u64),
     refund: Option<Duration>,
 ) {

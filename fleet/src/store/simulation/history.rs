@@ -4,8 +4,8 @@ use tidegate::time::Nanos;
 
 use super::{
     judge::Admission,
-    network::{Traffic, trace},
-    random::Random,
+    network::{NetworkCounts, trace},
+    random::SimulationRandom,
 };
 
 /// The results of a run.
@@ -23,7 +23,7 @@ pub(super) struct RunReport {
     /// Runs in which the limit was used again after the faults, and runs in which the store's count was compared.
     pub(super) recovered: u64,
     pub(super) counted: u64,
-    pub(super) traffic: Traffic,
+    pub(super) traffic: NetworkCounts,
     /// Timers of nodes that fired, computed from the ages of the nodes.
     pub(super) ticks: u64,
     /// A digest of all decisions and their times.
@@ -56,14 +56,14 @@ impl RunReport {
 
 /// The record of the checks of a run.
 #[derive(Default)]
-pub(super) struct History {
+pub(super) struct RunHistory {
     pub(super) admissions: Vec<Admission>,
     pub(super) report: RunReport,
     pub(super) limits: usize,
     pub(super) is_traced: bool,
 }
 
-impl History {
+impl RunHistory {
     pub(super) fn note(&mut self, now: Nanos, what: impl FnOnce() -> String) {
         if self.is_traced {
             trace(now, &what());
@@ -72,7 +72,7 @@ impl History {
 
     pub(super) fn digest(&mut self, numbers: [u64; 4]) {
         for number in numbers {
-            self.report.digest = Random::new(self.report.digest ^ number).next();
+            self.report.digest = SimulationRandom::new(self.report.digest ^ number).next();
         }
     }
 }

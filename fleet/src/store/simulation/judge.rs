@@ -2,7 +2,7 @@
 
 use tidegate::{policy::Algorithm, time::Nanos};
 
-use super::node::Limit;
+use super::node::SharedLimit;
 
 /// Tokens that were admitted at a time between two instants of the store's clock. The time of a check that waited for a
 /// lease is not known more exactly.
@@ -17,12 +17,12 @@ pub(super) struct Admission {
 }
 
 /// Returns how many aligned windows lie between two instants, both included.
-fn windows(limit: &Limit, from: Nanos, until: Nanos) -> u64 {
+fn windows(limit: &SharedLimit, from: Nanos, until: Nanos) -> u64 {
     until / limit.period_ns() - from / limit.period_ns() + 1
 }
 
 /// Returns the most tokens that a limit admits between two instants, both included.
-fn most(limit: &Limit, from: Nanos, until: Nanos) -> u64 {
+fn most(limit: &SharedLimit, from: Nanos, until: Nanos) -> u64 {
     let (period, length) = (limit.period_ns(), until - from);
     let windows = windows(limit, from, until);
     match limit.algorithm {
@@ -39,7 +39,7 @@ fn most(limit: &Limit, from: Nanos, until: Nanos) -> u64 {
 
 /// Checks the admissions of one key against a limit that may be exceeded by `above` tokens. Returns the tokens by which
 /// it was exceeded, and whether all of it was used in some stretch of time.
-pub(super) fn judge(limit: &Limit, admissions: &[Admission], above: u64) -> Result<(u64, bool), String> {
+pub(super) fn judge(limit: &SharedLimit, admissions: &[Admission], above: u64) -> Result<(u64, bool), String> {
     let mut by_end: Vec<_> = admissions.iter().filter(|it| it.cost > 0).collect();
     by_end.sort_by_key(|it| it.until);
     let (mut exceeded, mut is_used_up) = (0, false);

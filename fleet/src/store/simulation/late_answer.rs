@@ -12,13 +12,13 @@ use tokio::{runtime, time::sleep};
 
 use super::{
     network::{Network, NetworkConditions},
-    node::{Limit, Node, snapshot},
+    node::{SharedLimit, SimulatedNode, snapshot},
     scenario::EPOCH,
 };
 use crate::store::config::StoreSettings;
 
 /// Returns whether a check of this many tokens is admitted.
-async fn is_admitted(node: &Node, cost: u64) -> bool {
+async fn is_admitted(node: &SimulatedNode, cost: u64) -> bool {
     let who = [Identity::new("user", "0").expect("a user")];
     let request = Request::new(&who).and_then(|request| request.cost(cost)).expect("a request");
     let decision = match node.shared.begin(&request) {
@@ -32,12 +32,17 @@ async fn is_admitted(node: &Node, cost: u64) -> bool {
 }
 
 async fn play() {
-    let limit =
-        Limit { sharing: Sharing::Leased, algorithm: Algorithm::FixedWindow, tokens: 100, period_s: 10, burst: 1 };
+    let limit = SharedLimit {
+        sharing: Sharing::Leased,
+        algorithm: Algorithm::FixedWindow,
+        tokens: 100,
+        period_s: 10,
+        burst: 1,
+    };
     let settings = StoreSettings { timeout: Duration::from_millis(20), ..StoreSettings::default() };
     let network = Network::new(1, EPOCH, (false, false), NetworkConditions { delay_ms: 0, ..NetworkConditions::IDEAL });
     let policy = snapshot(&[limit]);
-    let node = |place| Node::start(&network, place, (Arc::clone(&policy), 1), settings, EPOCH);
+    let node = |place| SimulatedNode::start(&network, place, (Arc::clone(&policy), 1), settings, EPOCH);
     let (late, other) = (Arc::new(node(0).await), node(1).await);
     let window_ends = EPOCH + 10 * SECOND_NS;
     sleep(Duration::from_nanos(window_ends - 30_000_000 - network.now())).await;

@@ -39,8 +39,8 @@ mod tests {
     use super::{
         history::RunReport,
         mutation::Mutation,
-        plan::{Measured, Plan},
-        random::Random,
+        plan::{Measured, RunPlan},
+        random::SimulationRandom,
         run::run,
         scenario::Scenario,
     };
@@ -100,7 +100,7 @@ mod tests {
         #[test]
         #[ignore = "long: a minute of seeds that differ from run to run"]
         fn nodes_keep_their_limits_in_many_runs() {
-            let first = Random::new(getrandom::u64().expect("random numbers")).below(1 << 40);
+            let first = SimulationRandom::new(getrandom::u64().expect("random numbers")).below(1 << 40);
             let (began, mut count) = (Instant::now(), 0_u64);
             let seeds = (first..).take_while(|_| began.elapsed() < Duration::from_mins(1)).inspect(|_| count += 1);
             let all = run_all(seeds);
@@ -120,7 +120,7 @@ mod tests {
         let part = if cfg!(debug_assertions) { 10 } else { 1 };
         for (nodes_of_key, tokens) in [(4, 100), (4, 500), (40, 500), (1_000 / part, 500)] {
             let (nodes, keys, checks) = (1_000 / part, 20_000 / part, 10_000 / part as u64);
-            let plan = Plan { nodes, keys, nodes_of_key, checks, tokens, warm_s: 50, measured_s: 45 };
+            let plan = RunPlan { nodes, keys, nodes_of_key, checks, tokens, warm_s: 50, measured_s: 45 };
             let began = Instant::now();
             let Measured { checks, denied, early, denied_by_one, degraded, waited, scripts, commands } =
                 plan.measure(1);

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::random::Random;
+use super::random::SimulationRandom;
 use crate::{
     lock::lock,
     store::script::{argument::read, script_model::ScriptModel},
@@ -38,7 +38,7 @@ impl NetworkConditions {
 
 /// Counts of the network.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Traffic {
+pub(super) struct NetworkCounts {
     /// Scripts that the store ran.
     pub(super) scripts: u64,
     /// Operations in these scripts.
@@ -60,13 +60,13 @@ pub(super) struct Network {
 }
 
 struct State {
-    random: Random,
+    random: SimulationRandom,
     conditions: NetworkConditions,
     store: ScriptModel,
     knows_script: bool,
     /// The time until which the store is paused.
     paused_until: Instant,
-    traffic: Traffic,
+    traffic: NetworkCounts,
 }
 
 impl Network {
@@ -78,12 +78,12 @@ impl Network {
     ) -> Arc<Self> {
         let began = Instant::now();
         let state = State {
-            random: Random::new(seed),
+            random: SimulationRandom::new(seed),
             conditions,
             store: ScriptModel::default(),
             knows_script: false,
             paused_until: began,
-            traffic: Traffic::default(),
+            traffic: NetworkCounts::default(),
         };
         Arc::new(Self { began, epoch, is_cluster, is_traced, state: Mutex::new(state) })
     }
@@ -102,7 +102,7 @@ impl Network {
         lock(&self.state).paused_until = Instant::now() + time;
     }
 
-    pub(super) fn traffic(&self) -> Traffic {
+    pub(super) fn traffic(&self) -> NetworkCounts {
         lock(&self.state).traffic
     }
 
@@ -166,7 +166,7 @@ struct Journey {
 impl State {
     fn journey(&mut self) -> Journey {
         let Self { random, conditions, traffic, .. } = self;
-        let delay_ms = |random: &mut Random| {
+        let delay_ms = |random: &mut SimulationRandom| {
             if random.happens(conditions.slow) {
                 // Longer than the timeout of a check, of background requests, or of all requests.
                 let longest = random.one_of(&[10, 60, 400, 3_000, 12_000]);

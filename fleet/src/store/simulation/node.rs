@@ -16,12 +16,12 @@ use crate::store::{
     client::store_connection::StoreConnection,
     config::StoreSettings,
     key::{KeyNames, KeySecret},
-    shared::Shared,
+    shared::SharedEngine,
 };
 
 /// A shared limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
+pub(super) struct SharedLimit {
     pub(super) sharing: Sharing,
     pub(super) algorithm: Algorithm,
     pub(super) tokens: u64,
@@ -30,7 +30,7 @@ pub(super) struct Limit {
     pub(super) burst: u64,
 }
 
-impl Limit {
+impl SharedLimit {
     pub(super) fn is_bucket(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket)
     }
@@ -56,7 +56,7 @@ impl Limit {
 }
 
 /// Compiles a policy with these limits of users.
-pub(super) fn snapshot(limits: &[Limit]) -> Arc<Snapshot> {
+pub(super) fn snapshot(limits: &[SharedLimit]) -> Arc<Snapshot> {
     let limits: Vec<_> = limits.iter().enumerate().map(|(id, limit)| limit.document(id)).collect();
     let policy = json!({ "domains": { "default": {
         "defaults": { "user": "user" },
@@ -79,15 +79,15 @@ impl Clock for NodeClock {
 }
 
 /// A node: an engine with shared limits.
-pub(super) struct Node {
+pub(super) struct SimulatedNode {
     /// The place in the simulation. Another node takes it when this one is dead.
     pub(super) place: usize,
-    pub(super) shared: Shared<NodeClock>,
+    pub(super) shared: SharedEngine<NodeClock>,
     pub(super) wire: Arc<Wire>,
     pub(super) began: Instant,
 }
 
-impl Node {
+impl SimulatedNode {
     /// Starts a node whose clock shows `at_first`.
     pub(super) async fn start(
         network: &Arc<Network>,
@@ -102,7 +102,7 @@ impl Node {
         let wire = Wire::new(network);
         let connection = StoreConnection::simulated(Arc::clone(&wire));
         let keys = KeyNames::with("tidegate", &KeySecret::Unkeyed).expect("a prefix");
-        let shared = Shared::over(Arc::new(engine), connection, keys, settings).await;
+        let shared = SharedEngine::over(Arc::new(engine), connection, keys, settings).await;
         Self { place, shared, wire, began }
     }
 

@@ -16,8 +16,8 @@ use tokio::{runtime, time::sleep};
 
 use super::{
     network::{Network, NetworkConditions},
-    node::{Limit, Node, snapshot},
-    random::Random,
+    node::{SharedLimit, SimulatedNode, snapshot},
+    random::SimulationRandom,
     scenario::EPOCH,
 };
 use crate::{lock::lock, store::config::StoreSettings};
@@ -25,7 +25,7 @@ use crate::{lock::lock, store::config::StoreSettings};
 /// The parameters of a measurement: the keys follow Zipf's law with an exponent of 1, and some of the nodes get the
 /// checks of each key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct RunPlan {
     pub(super) nodes: usize,
     pub(super) keys: usize,
     /// The nodes that get the checks of the same key.
@@ -74,7 +74,7 @@ struct BucketPair {
     counts: MeasuredCounts,
 }
 
-impl Plan {
+impl RunPlan {
     /// Returns the chance of each key.
     fn chances(&self) -> Vec<f64> {
         let sum: f64 = (1..=self.keys).map(|rank| 1.0 / rank as f64).sum();
@@ -121,15 +121,15 @@ impl Plan {
     }
 
     async fn run(&self, seed: u64) -> Measured {
-        let mut random = Random::new(seed);
+        let mut random = SimulationRandom::new(seed);
         let network = Network::new(random.next(), EPOCH, (true, false), NetworkConditions::IDEAL);
         let (sharing, algorithm) = (Sharing::Leased, Algorithm::TokenBucket);
-        let limit = Limit { sharing, algorithm, tokens: self.tokens, period_s: 1, burst: self.tokens };
+        let limit = SharedLimit { sharing, algorithm, tokens: self.tokens, period_s: 1, burst: self.tokens };
         let policy = snapshot(&[limit]);
         let mut nodes = Vec::new();
         for place in 0..self.nodes {
             let policy = (Arc::clone(&policy), 1);
-            let node = Node::start(&network, place, policy, StoreSettings::default(), network.now()).await;
+            let node = SimulatedNode::start(&network, place, policy, StoreSettings::default(), network.now()).await;
             nodes.push(Arc::new(node));
         }
         let meter = format!("token_bucket/{0}/{SECOND_NS}/{0}", self.tokens).parse().expect("a meter");
@@ -171,7 +171,7 @@ impl Plan {
 }
 
 /// Makes one check, in a task of its own where it must ask the store.
-fn check(node: &Arc<Node>, network: &Arc<Network>, buckets: &Arc<Mutex<BucketPair>>, key: usize) {
+fn check(node: &Arc<SimulatedNode>, network: &Arc<Network>, buckets: &Arc<Mutex<BucketPair>>, key: usize) {
     let user = key.to_string();
     let who = [Identity::new("user", &user).expect("a user")];
     let request = Request::new(&who).expect("a request");

@@ -2,9 +2,9 @@
 
 /// A random number generator (`SplitMix64`) that gives the same numbers for the same seed.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(super) struct SimulationRandom(u64);
 
-impl Random {
+impl SimulationRandom {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }

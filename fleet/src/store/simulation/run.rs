@@ -17,11 +17,11 @@ use tokio::{
 
 use super::{
     check::check,
-    history::{History, RunReport},
+    history::{RunHistory, RunReport},
     judge::judge,
     network::{Network, NetworkConditions},
-    node::{Limit, Node, snapshot},
-    random::Random,
+    node::{SharedLimit, SimulatedNode, snapshot},
+    random::SimulationRandom,
     scenario::{EPOCH, InjectedFault, LONG_WINDOW_S, Scenario},
 };
 use crate::{
@@ -38,10 +38,10 @@ pub(super) fn run(scenario: &Scenario, is_traced: bool) -> Result<RunReport, Str
 
 struct Run {
     scenario: Scenario,
-    random: Random,
+    random: SimulationRandom,
     network: Arc<Network>,
-    nodes: Vec<Arc<Node>>,
-    history: Arc<Mutex<History>>,
+    nodes: Vec<Arc<SimulatedNode>>,
+    history: Arc<Mutex<RunHistory>>,
     policies: [Arc<Snapshot>; 2],
     /// Whether the newer policy was published on a node.
     is_changed: bool,
@@ -53,11 +53,12 @@ struct Run {
 
 impl Run {
     async fn start(scenario: &Scenario, is_traced: bool) -> Self {
-        let mut random = Random::new(scenario.seed.rotate_left(32) ^ 0x5eed);
+        let mut random = SimulationRandom::new(scenario.seed.rotate_left(32) ^ 0x5eed);
         let epoch = EPOCH + random.below(100_000_000) * 1_000;
         let network = Network::new(random.next(), epoch, (scenario.is_cluster, is_traced), scenario.conditions);
         let policies = [snapshot(&scenario.limits), snapshot(&scenario.changed)];
-        let history = Arc::new(Mutex::new(History { limits: scenario.limits.len(), is_traced, ..History::default() }));
+        let history =
+            Arc::new(Mutex::new(RunHistory { limits: scenario.limits.len(), is_traced, ..RunHistory::default() }));
         let nodes = Vec::new();
         let scenario = scenario.clone();
         let mut run =
@@ -71,12 +72,12 @@ impl Run {
     }
 
     /// Starts a node whose clock is wrong by up to half an hour.
-    async fn node(&mut self, place: usize) -> Node {
+    async fn node(&mut self, place: usize) -> SimulatedNode {
         // A node that starts late may have an old policy.
         let version = usize::from(self.is_changed && self.random.happens(500));
         let policy = (Arc::clone(&self.policies[version]), 1 + version as u64);
         let at_first = self.network.now() - 1_800 * SECOND_NS + self.random.below(3_600 * SECOND_NS);
-        Node::start(&self.network, place, policy, self.scenario.settings, at_first).await
+        SimulatedNode::start(&self.network, place, policy, self.scenario.settings, at_first).await
     }
 
     async fn pass(&mut self, ms: u64) {
@@ -101,7 +102,7 @@ impl Run {
         self.nodes[place] = Arc::new(node);
     }
 
-    fn remove(&mut self, node: &Node) {
+    fn remove(&mut self, node: &SimulatedNode) {
         node.wire.kill();
         self.untold += node.untold_max();
         self.lost += node.shared.quotas.unanswered_max();
@@ -112,7 +113,7 @@ impl Run {
 
     /// Returns how often the timers of a node fired: one each for its quotas, its health monitor, its probe and its
     /// exchange.
-    fn ticks(&self, node: &Node) -> u64 {
+    fn ticks(&self, node: &SimulatedNode) -> u64 {
         let every_ms = [50, 50, 25, self.scenario.settings.sync_interval.as_millis()];
         every_ms.iter().map(|every| (node.age().as_millis() / every) as u64).sum()
     }
@@ -148,7 +149,7 @@ impl Run {
             self.note(|| format!("node {place} has the newer policy"));
             self.nodes[place].publish(&self.policies[1], 2);
         }
-        let burst = self.scenario.limits.iter().map(Limit::capacity).max().unwrap_or(0);
+        let burst = self.scenario.limits.iter().map(SharedLimit::capacity).max().unwrap_or(0);
         let checks = if self.random.happens(20) { burst } else { self.random.within(0, self.scenario.crowd) };
         for _ in 0..checks {
             // The last node has little load, so that it holds tokens that it does not need.
@@ -246,7 +247,7 @@ impl Run {
     }
 
     fn meter(&self, limit: usize) -> tidegate::algorithm::Meter {
-        let Limit { algorithm, tokens, burst, .. } = self.scenario.changed[limit];
+        let SharedLimit { algorithm, tokens, burst, .. } = self.scenario.changed[limit];
         let period_ns = self.scenario.changed[limit].period_ns();
         let text = match algorithm {
             Algorithm::TokenBucket => format!("token_bucket/{tokens}/{period_ns}/{burst}"),
@@ -320,7 +321,7 @@ impl Run {
         for (place, (first, second)) in self.scenario.limits.iter().zip(&self.scenario.changed).enumerate() {
             // The larger of both: numbers that fall and rise again forget what was above them, so they change once.
             let (tokens, burst) = (first.tokens.max(second.tokens), first.burst.max(second.burst));
-            let limit = Limit { tokens, burst, ..*first };
+            let limit = SharedLimit { tokens, burst, ..*first };
             // While nodes have different numbers, views of the same key are of different limits, and no bound holds for
             // both.
             if limit.sharing == Sharing::Synced && self.scenario.has_change() {

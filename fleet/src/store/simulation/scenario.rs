@@ -7,7 +7,7 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 
-use super::{network::NetworkConditions, node::Limit, random::Random};
+use super::{network::NetworkConditions, node::SharedLimit, random::SimulationRandom};
 use crate::store::config::StoreSettings;
 
 /// The store's time at the beginning of simulations: 2026.
@@ -20,9 +20,9 @@ pub(super) const LONG_WINDOW_S: u64 = 86_400;
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) seed: u64,
-    pub(super) limits: Vec<Limit>,
+    pub(super) limits: Vec<SharedLimit>,
     /// The limits of a newer policy.
-    pub(super) changed: Vec<Limit>,
+    pub(super) changed: Vec<SharedLimit>,
     pub(super) keys: usize,
     pub(super) nodes: usize,
     pub(super) steps: usize,
@@ -57,7 +57,7 @@ pub(super) enum InjectedFault {
 }
 
 impl InjectedFault {
-    pub(super) fn any(random: &mut Random) -> Self {
+    pub(super) fn any(random: &mut SimulationRandom) -> Self {
         use InjectedFault::{CutOff, HoldAnswers, Kill, NetworkConditions, PauseStore, Stop};
         random.one_of(&[
             Kill,
@@ -77,18 +77,18 @@ impl InjectedFault {
 
 impl Scenario {
     pub(super) fn of(seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = SimulationRandom::new(seed);
         let random = &mut random;
         let count = 1 + usize::from(random.happens(250));
         let has_change = random.happens(300);
         let limits: Vec<_> = (0..count).map(|_| limit(random)).collect();
-        let other = |limit: &Limit, random: &mut Random| {
-            let times = |tokens: u64, random: &mut Random| (tokens * random.within(1, 16) / 4).max(1);
+        let other = |limit: &SharedLimit, random: &mut SimulationRandom| {
+            let times = |tokens: u64, random: &mut SimulationRandom| (tokens * random.within(1, 16) / 4).max(1);
             let (tokens, burst) = (times(limit.tokens, random), times(limit.burst, random));
-            if has_change { Limit { tokens, burst, ..*limit } } else { *limit }
+            if has_change { SharedLimit { tokens, burst, ..*limit } } else { *limit }
         };
         let changed = limits.iter().map(|limit| other(limit, random)).collect();
-        let ms = |choices: &[u64], random: &mut Random| Duration::from_millis(random.one_of(choices));
+        let ms = |choices: &[u64], random: &mut SimulationRandom| Duration::from_millis(random.one_of(choices));
         let settings = StoreSettings {
             timeout: ms(&[5, 5, 20], random),
             pause: ms(&[200, 1_000, 5_000], random),
@@ -125,8 +125,8 @@ impl Scenario {
     }
 
     /// Makes it a scenario in which the store's count of a window is compared with what was admitted.
-    fn counted(self, random: &mut Random) -> Self {
-        let limit = Limit {
+    fn counted(self, random: &mut SimulationRandom) -> Self {
+        let limit = SharedLimit {
             sharing: Sharing::Synced,
             algorithm: Algorithm::FixedWindow,
             tokens: random.within(4, 300),
@@ -145,10 +145,10 @@ impl Scenario {
 
     /// Makes it a scenario in which a node with little load holds a lease when it is cut off, while others use the
     /// limit up.
-    fn cut_off(self, random: &mut Random) -> Self {
+    fn cut_off(self, random: &mut SimulationRandom) -> Self {
         let tokens = random.within(50, 300);
         let (sharing, algorithm) = (Sharing::Leased, Algorithm::TokenBucket);
-        let limit = Limit { sharing, algorithm, tokens, period_s: 1, burst: tokens };
+        let limit = SharedLimit { sharing, algorithm, tokens, period_s: 1, burst: tokens };
         let settings = StoreSettings { lease: Duration::from_secs(1), ..self.settings };
         let (limits, changed) = (vec![limit], vec![limit]);
         let nodes = random.within(2, 3) as usize;
@@ -177,7 +177,7 @@ impl Scenario {
     }
 }
 
-fn limit(random: &mut Random) -> Limit {
+fn limit(random: &mut SimulationRandom) -> SharedLimit {
     use Algorithm::{FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket};
     let sharing = random.one_of(&[Sharing::Strict, Sharing::Leased, Sharing::Leased, Sharing::Synced]);
     let algorithm = match sharing {
@@ -193,5 +193,5 @@ fn limit(random: &mut Random) -> Limit {
     };
     let largest = random.one_of(&[10, 60, 300]);
     let (tokens, burst) = (random.within(4, largest), random.within(4, largest));
-    Limit { sharing, algorithm, tokens, period_s, burst }
+    SharedLimit { sharing, algorithm, tokens, period_s, burst }
 }

@@ -9,7 +9,7 @@ use std::{
 use redis::cmd;
 use serde_json::{Value, json};
 use tidegate::{Engine, Identity, Publish, Request, Snapshot, policy::Sharing};
-use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
+use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreSettings};
 use tidegate_testkit::{fault_proxy::FaultProxy, redis::Redis};
 use tokio::{
     runtime::Handle,
@@ -181,7 +181,7 @@ async fn node(place: &NodeSlot, which: (HistoryPlan, usize), numbers: (u64, u64)
     let engine = Arc::new(Engine::with_clock(1_000, Skewed::by_seconds(wrong_by_s)));
     publish(&engine, which, numbers);
     let address = StoreAddress::new(&[place.proxy.url()]);
-    let shared = Shared::new(Arc::clone(&engine), &address, SETTINGS).await.expect("an address");
+    let shared = SharedEngine::new(Arc::clone(&engine), &address, SETTINGS).await.expect("an address");
     Node { engine, shared }
 }
 

@@ -30,7 +30,7 @@ fn decided(bytes: &[u8]) -> Result<(bool, RateLimitResponse), ReportedError> {
 
 /// A `RateLimitRequest` whose descriptors are not decoded.
 #[derive(Clone, PartialEq, Message)]
-struct UnreadRequest {
+struct UndecodedRequest {
     #[prost(string, tag = "1")]
     domain: String,
     #[prost(bytes = "vec", repeated, tag = "2")]
@@ -49,7 +49,7 @@ fn assert_read_as_by_prost(bytes: &[u8]) {
         Ok(message) => assert_eq!(ours, decided(&message.encode_to_vec()), "{}", bytes.escape_ascii()),
         Err(why) => {
             let refusal = ours.expect_err("it is no message");
-            let wrong_before = UnreadRequest::decode(bytes).ok().and_then(|mut request| {
+            let wrong_before = UndecodedRequest::decode(bytes).ok().and_then(|mut request| {
                 let is_no_message = |bytes: &Vec<u8>| RateLimitDescriptor::decode(&**bytes).is_err();
                 let place = request.descriptors.iter().position(is_no_message).expect("one that prost cannot read");
                 request.descriptors.truncate(place);

@@ -1,10 +1,10 @@
 //! Decides several requests together, all or nothing: the descriptors of one Envoy request.
 
 use tidegate::{Decision, Degraded, Rate, Request, clock::Clock, internals::BeginResult};
-use tidegate_fleet::store::Shared;
+use tidegate_fleet::store::SharedEngine;
 
-use super::{CheckOutcome, Decider, catch_panic, with_stored_charge, without_reservation};
-use crate::shared::{caller_shares::Caller, request_id_cache::CallKind, reservations::ReservedCharge};
+use super::{CheckResult, Decider, catch_panic, with_stored_charge, without_reservation};
+use crate::shared::{caller_shares::Caller, request_id_cache::CallKind, reservations::EngineReservation};
 
 impl<C: Clock> Decider<C> {
     /// Decides requests together, all or nothing. Some bring their own rate. Returns `None` where deciding panicked.
@@ -12,8 +12,8 @@ impl<C: Clock> Decider<C> {
         &self,
         requests: &[(Request<'_>, Option<Rate>)],
         caller: &Caller,
-    ) -> Option<Vec<CheckOutcome<'_>>> {
-        let is_stored = |store: &Shared<C>| {
+    ) -> Option<Vec<CheckResult<'_>>> {
+        let is_stored = |store: &SharedEngine<C>| {
             // Without a cost the engine counts nothing of the request.
             let meets_store = |(request, rate): &(Request<'_>, Option<Rate>)| {
                 rate.is_none() && store.begin_if_shared(&request.without_cost(), true).is_some()
@@ -46,7 +46,7 @@ impl<C: Clock> Decider<C> {
     /// node alone counts, come last.
     async fn charge_one_by_one<'e>(
         &'e self,
-        store: &'e Shared<C>,
+        store: &'e SharedEngine<C>,
         requests: &[(Request<'_>, Option<Rate>)],
         caller: &Caller,
     ) -> Option<Vec<Decision<'e>>> {
@@ -95,10 +95,10 @@ impl<C: Clock> Decider<C> {
     /// Charges a request so that the charge can be given back. Returns `None` where that panicked.
     async fn reserve_charge<'e>(
         &'e self,
-        store: &'e Shared<C>,
+        store: &'e SharedEngine<C>,
         request: &Request<'_>,
         caller: &Caller,
-    ) -> Option<(Decision<'e>, Option<ReservedCharge>)> {
+    ) -> Option<(Decision<'e>, Option<EngineReservation>)> {
         match catch_panic(|| store.begin_if_shared(request, false))? {
             None => catch_panic(|| self.charge_locally(request, CallKind::Reserve)),
             Some(BeginResult::Decided(decision)) => Some((decision, None)),

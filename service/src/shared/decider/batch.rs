@@ -6,7 +6,7 @@ use futures_util::stream::{self, StreamExt};
 use tidegate::{Decision, Request, clock::Clock};
 use tokio::task::yield_now;
 
-use super::{CheckOutcome, Decider, catch_panic, without_reservation};
+use super::{CheckResult, Decider, catch_panic, without_reservation};
 use crate::shared::{caller_shares::Caller, request_id_cache::CallKind};
 
 /// Checks of one batch or stream that wait at once for the store, or for a [place](super::StoreConcurrency) there, of
@@ -23,7 +23,7 @@ impl<C: Clock> Decider<C> {
         &'e self,
         requests: &[Request<'_>],
         caller: &Caller,
-        mut tell: impl FnMut(CheckOutcome<'e>),
+        mut tell: impl FnMut(CheckResult<'e>),
     ) {
         if self.store.is_some() {
             // Without a request ID there is no `Reused` error.

@@ -25,7 +25,7 @@ fn reserve_of<'d>(
     decider: &'d Decider<ManualClock>,
     request: &Request<'_>,
     id: Option<RequestId<'_>>,
-) -> Result<CheckOutcome<'d>, Error> {
+) -> Result<CheckResult<'d>, Error> {
     decider.reserve(request, id, caller).now_or_never().expect("nothing waits without a store")
 }
 
@@ -33,7 +33,7 @@ fn reserve<'d>(
     decider: &'d Decider<ManualClock>,
     request: &Request<'_>,
     id: Option<RequestId<'_>>,
-) -> Result<CheckOutcome<'d>, Error> {
+) -> Result<CheckResult<'d>, Error> {
     reserve_of(&caller(1), decider, request, id)
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
-use tidegate::import::{Imported, Note, Source, envoy, envoy_cases};
+use tidegate::import::{ImportedPolicy, Note, Source, envoy, envoy_cases};
 
 use super::{Call, Coverage, Entries, Listener, START, Status, differing};
 
@@ -146,7 +146,7 @@ impl<'d> Model<'d> {
     }
 }
 
-fn import(text: &str) -> Imported {
+fn import(text: &str) -> ImportedPolicy {
     envoy(&[Source { name: "config.yaml", text }]).expect("what the original takes")
 }
 
@@ -329,7 +329,7 @@ fn compare_random_configurations(cases: u32, coverage: &Coverage) -> Result<(), 
     let outcome = runner.run(&(descriptors(), requests()), |(descriptors, requests)| {
         let count = |kind, is_one| coverage.count(kind, is_one);
         let text = yaml(&descriptors);
-        let Imported { policy, notes } = import(&text);
+        let ImportedPolicy { policy, notes } = import(&text);
         let is_reported = notes.iter().any(|note| note.changes_decisions);
         let has_no_rule = text.contains("quota_mode") || text.contains("replaces");
         prop_assert!(is_reported || !has_no_rule, "{}\n{:#?}", text, notes);
@@ -402,7 +402,7 @@ fn parts_that_no_rule_can_express_are_in_the_report() {
         let text = format!(
             "domain: shop\ndescriptors:\n- key: a\n  {fields}\n- key: b\n  rate_limit: {{ name: one, unit: day, requests_per_unit: 1 }}\n"
         );
-        let Imported { notes, .. } = import(&text);
+        let ImportedPolicy { notes, .. } = import(&text);
         let changing = |note: &Note| note.changes_decisions.then(|| note.path.clone());
         notes.iter().filter_map(changing).collect::<Vec<_>>()
     };

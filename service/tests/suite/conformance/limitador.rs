@@ -4,7 +4,7 @@
 use std::{collections::HashMap, fmt::Write};
 
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
-use tidegate::import::{Imported, Source, limitador, limitador_cases};
+use tidegate::import::{ImportedPolicy, Source, limitador, limitador_cases};
 
 use super::{Coverage, Entries, Listener, START, differing};
 
@@ -155,7 +155,8 @@ fn compare_random_limits(cases: u32, coverage: &Coverage) -> Result<(), String> 
     let outcome = runner.run(&(limits(), plans()), |(limits, plans)| {
         let count = |kind, is_one| coverage.count(kind, is_one);
         let text = yaml(&limits);
-        let Imported { policy, notes } = limitador(&[Source { name: "limits.yaml", text: &text }]).expect("limits");
+        let ImportedPolicy { policy, notes } =
+            limitador(&[Source { name: "limits.yaml", text: &text }]).expect("limits");
         let mut changing = notes.iter().filter(|note| note.changes_decisions);
         let is_of_every_file = |what: &str| OF_EVERY_FILE.iter().any(|beginning| what.starts_with(beginning));
         prop_assert!(changing.all(|note| is_of_every_file(&note.what)), "{}\n{:#?}", text, notes);

@@ -14,7 +14,7 @@ use http::Request;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use prost::Message;
-use tidegate_service::{Settings, Timeouts, grpc::proto::tidegate::v1::rate_limiter_client::RateLimiterClient};
+use tidegate_service::{ListenerSettings, Timeouts, grpc::proto::tidegate::v1::rate_limiter_client::RateLimiterClient};
 use tidegate_testkit::{
     PATIENCE,
     hostile::{self, beside},
@@ -223,7 +223,7 @@ fn a_flood_whose_acknowledgements_are_not_read_stops_and_ends() {
     const BYTES_MAX: usize = 64 << 20;
     // The floods end with this timeout, for which the connections of the caller beside them must not be idle.
     let timeouts = Timeouts { idle: Duration::from_secs(5), linger: Duration::from_secs(1), ..Timeouts::default() };
-    let server = Server::listening(HUNDRED, Settings { timeouts, ..Settings::default() });
+    let server = Server::listening(HUNDRED, ListenerSettings { timeouts, ..ListenerSettings::default() });
     let address = server.address;
     let flood = |frame: Vec<u8>| {
         let mut stream = hostile::connect_narrow(address);

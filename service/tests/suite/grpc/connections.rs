@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    Settings, Timeouts,
+    ListenerSettings, Timeouts,
     grpc::proto::tidegate::v1::{
         BatchRateLimitRequest, CheckStreamRequest, CheckStreamResponse, ListRateLimitsRequest,
         rate_limiter_client::RateLimiterClient,
@@ -47,7 +47,7 @@ const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
 
 /// Returns a server with these timeouts.
 fn server_with(timeouts: &Timeouts) -> Server {
-    Server::listening(HUNDRED, Settings { timeouts: *timeouts, ..Settings::default() })
+    Server::listening(HUNDRED, ListenerSettings { timeouts: *timeouts, ..ListenerSettings::default() })
 }
 
 /// Sends this body, and returns the code and the message of the response.
@@ -311,7 +311,7 @@ async fn the_listener_speaks_http2_over_tls() {
     fs::write(&certificate, made.cert.pem()).expect("room for a file");
     fs::write(&key, made.signing_key.serialize_pem()).expect("room for a file");
     let tls = Tls::open(TlsFiles { certificate, key, clients: None }).expect("they fit");
-    let server = Server::listening(HUNDRED, Settings { tls: Some(tls), ..Settings::default() });
+    let server = Server::listening(HUNDRED, ListenerSettings { tls: Some(tls), ..ListenerSettings::default() });
     let known = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(made.cert.pem())).domain_name("localhost");
     let endpoint = Endpoint::from_shared(format!("https://{}", server.address)).expect("an address");
     let channel = endpoint.tls_config(known).expect("it is right").connect().await.expect("it is believed");

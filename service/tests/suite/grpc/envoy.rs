@@ -3,7 +3,7 @@
 use std::fs;
 
 use tidegate_service::{
-    Settings, Tokens,
+    ListenerSettings, Tokens,
     grpc::proto::envoy::{
         extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
         service::ratelimit::v3::{
@@ -86,7 +86,7 @@ async fn envoy_needs_a_token_where_the_server_asks_for_one() {
     let token = "a-token-of-the-fleet-0123456789";
     fs::write(&file, token).expect("it is ours");
     let tokens = Tokens::open(file.path().to_path_buf()).expect("tokens");
-    let server = Server::listening(HUNDRED, Settings { tokens: Some(tokens), ..Settings::default() });
+    let server = Server::listening(HUNDRED, ListenerSettings { tokens: Some(tokens), ..ListenerSettings::default() });
     let mut envoy = RateLimitServiceClient::new(server.channel().await);
     let refused = ask(&mut envoy, of("user", "ada")).await.expect_err("without one");
     assert_eq!(refused.code(), tonic::Code::Unauthenticated);

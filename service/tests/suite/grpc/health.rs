@@ -8,7 +8,7 @@ use std::{
 };
 
 use tidegate_service::{
-    Settings, Timeouts,
+    ListenerSettings, Timeouts,
     grpc::proto::tidegate::v1::{
         GetHealthStatusRequest, GetMetricsRequest, ResetRateLimitRequest, get_health_status_response::Status as Level,
         rate_limiter_client::RateLimiterClient, rate_limiter_health_client::RateLimiterHealthClient,
@@ -58,7 +58,7 @@ fn of(service: &str) -> HealthCheckRequest {
 #[tokio::test]
 async fn the_health_is_serving_from_the_first_policy_until_the_stop() {
     let timeouts = Timeouts { health_watch: Duration::from_millis(50), ..Timeouts::default() };
-    let server = Server::alone(Settings { timeouts, ..Settings::default() });
+    let server = Server::alone(ListenerSettings { timeouts, ..ListenerSettings::default() });
     let mut health = HealthClient::new(server.channel().await);
     let mut watched = health.watch(of("tidegate.v1.RateLimiter")).await.expect("a stream").into_inner();
     let mut unknown = health.watch(of("nobody")).await.expect("a stream").into_inner();
@@ -128,7 +128,7 @@ async fn metrics_are_the_same_as_over_http() {
 #[tokio::test]
 async fn a_page_of_metrics_is_written_once_a_period() {
     let timeouts = Timeouts { metrics_page: Duration::from_mins(10), ..Timeouts::default() };
-    let server = Server::listening(HUNDRED, Settings { timeouts, ..Settings::default() });
+    let server = Server::listening(HUNDRED, ListenerSettings { timeouts, ..ListenerSettings::default() });
     let metrics =
         async || server.health().await.get_metrics(GetMetricsRequest {}).await.expect("an answer").into_inner();
     let first = metrics().await;
@@ -187,7 +187,7 @@ async fn reset_with(channel: Channel, token: &str) -> Status {
 
 #[tokio::test]
 async fn a_peer_with_calls_that_wait_for_the_admin_server_leaves_others_their_calls() {
-    let server = Server::beside(&refuse_only("known"), Settings::default());
+    let server = Server::beside(&refuse_only("known"), ListenerSettings::default());
     server.publish(HUNDRED);
     let channel = server.channel().await;
     let mut calls = JoinSet::new();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tidegate_service::{
-    Settings, Tokens, TokensError,
+    ListenerSettings, Tokens, TokensError,
     grpc::proto::{
         envoy::{
             extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
@@ -84,7 +84,7 @@ async fn a_token_is_required_where_the_server_has_tokens() {
     let file = folder.path().join("tokens");
     std::fs::write(&file, "morning-star-0001\n").expect("room for a file");
     let tokens = Some(Tokens::open(file).expect("a token"));
-    let server = Server::listening(HUNDRED, Settings { tokens, ..Settings::default() });
+    let server = Server::listening(HUNDRED, ListenerSettings { tokens, ..ListenerSettings::default() });
     let mut limiter = server.limiter().await;
     let with = |name: &'static str, value: &str| {
         let mut request = Request::new(user("ada"));
@@ -150,7 +150,10 @@ const RESETS: &str = "resets-alone-0001";
 fn with_rights() -> Server {
     let text =
         format!("{CHECKS} check\n{RESERVES} reserve\n{OF_SHOP} domain=shop\n{RESETS} check reset domain=default\n");
-    Server::listening(HUNDRED, Settings { tokens: Some(tokens_of(&text, Tokens::open)), ..Settings::default() })
+    Server::listening(
+        HUNDRED,
+        ListenerSettings { tokens: Some(tokens_of(&text, Tokens::open)), ..ListenerSettings::default() },
+    )
 }
 
 #[tokio::test]
@@ -229,7 +232,7 @@ async fn a_token_with_the_right_resets_this_server_without_the_admin_server() {
 async fn metrics_and_reflection_require_tokens_where_the_server_has_some() {
     let tokens = Some(tokens_of("checks-0000000001 domain=shop\n", Tokens::open));
     let metrics_tokens = Some(tokens_of("scrapes-000000001\n", Tokens::open_without_rights));
-    let server = Server::listening(HUNDRED, Settings { tokens, metrics_tokens, ..Settings::default() });
+    let server = Server::listening(HUNDRED, ListenerSettings { tokens, metrics_tokens, ..ListenerSettings::default() });
     let mut health = server.health().await;
     let metrics = || GetMetricsRequest {};
     assert_eq!(code(health.get_metrics(metrics()).await), Some(Code::Unauthenticated));

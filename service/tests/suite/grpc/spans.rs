@@ -10,7 +10,7 @@ use opentelemetry_sdk::{
     error::OTelSdkResult,
     trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter},
 };
-use tidegate_service::{Settings, Traces, grpc::proto::tidegate::v1::GetMetricsRequest};
+use tidegate_service::{ListenerSettings, Traces, grpc::proto::tidegate::v1::GetMetricsRequest};
 use tonic::Request;
 
 use super::{
@@ -48,7 +48,7 @@ async fn a_span_has_the_decision_and_the_status_of_a_call() {
     let sampler = Sampler::ParentBased(Box::new(Sampler::AlwaysOff));
     let provider = SdkTracerProvider::builder().with_sampler(sampler).with_simple_exporter(kept.clone()).build();
     let traces = Some(Traces::new(provider.tracer("tidegate")));
-    let server = Server::listening(HUNDRED, Settings { traces, ..Settings::default() });
+    let server = Server::listening(HUNDRED, ListenerSettings { traces, ..ListenerSettings::default() });
     let mut limiter = server.limiter().await;
     limiter.check_rate_limit(user(USER)).await.expect("nobody traces it");
     server.health().await.get_metrics(sampled(GetMetricsRequest {})).await.expect("scrapes have none");

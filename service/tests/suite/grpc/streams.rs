@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use tidegate_service::{
-    Settings, Timeouts,
+    ListenerSettings, Timeouts,
     grpc::proto::tidegate::v1::{
         CheckStreamRequest, CheckStreamResponse, RateLimitRequest, check_stream_response::Result as Told,
         rate_limiter_client::RateLimiterClient,
@@ -204,7 +204,7 @@ async fn a_stream_with_unread_responses_is_not_read_further() {
 #[tokio::test]
 async fn a_busy_stream_ends_when_the_server_stops() {
     let timeouts = Timeouts { stream_end: Duration::from_millis(300), ..Timeouts::default() };
-    let mut server = Server::listening(HUNDRED, Settings { timeouts, ..Settings::default() });
+    let mut server = Server::listening(HUNDRED, ListenerSettings { timeouts, ..ListenerSettings::default() });
     let mut limiter = server.limiter().await;
     let requests = iter(0..).map(|number| asked(number, Some(user("ada"))));
     let mut answers = limiter.check_rate_limit_stream(requests).await.expect("a stream").into_inner();

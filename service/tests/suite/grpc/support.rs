@@ -10,9 +10,9 @@ use tidegate_middleware::{
     extract::{Extractor, Extractors},
 };
 use tidegate_service::{
-    Settings,
+    ListenerSettings,
     grpc::{
-        Admin, Grpc,
+        AdminApiClient, Grpc,
         proto::tidegate::v1::{
             RateLimitRequest, rate_limiter_client::RateLimiterClient,
             rate_limiter_config_client::RateLimiterConfigClient, rate_limiter_health_client::RateLimiterHealthClient,
@@ -51,30 +51,30 @@ impl DerefMut for Server {
 impl Server {
     /// Starts a server with this policy in TOML.
     pub(crate) fn with(policy: &str) -> Self {
-        Self::listening(policy, Settings::default())
+        Self::listening(policy, ListenerSettings::default())
     }
 
     /// Starts a server with this policy and these settings.
-    pub(crate) fn listening(policy: &str, settings: Settings) -> Self {
+    pub(crate) fn listening(policy: &str, settings: ListenerSettings) -> Self {
         let server = Self::alone(settings);
         server.publish(policy);
         server
     }
 
     /// Starts a server without a policy, whose admin server cannot be reached.
-    pub(crate) fn alone(settings: Settings) -> Self {
+    pub(crate) fn alone(settings: ListenerSettings) -> Self {
         let admin = ReservedPort::new();
         let server = Self::beside(&format!("http://{}", admin.address()), settings);
         Self { _absent_admin: Some(admin), ..server }
     }
 
     /// Starts a server without a policy, beside an admin server.
-    pub(crate) fn beside(admin: &str, settings: Settings) -> Self {
+    pub(crate) fn beside(admin: &str, settings: ListenerSettings) -> Self {
         let authorize = Authorize::new(
             Extractors::new(["ip=address".parse::<Extractor>().expect("one")], AddressReader::default()).expect("one"),
         );
         let (listener, address) = listen();
-        let admin = Admin::to(admin, None).expect("a client").answering_within(PATIENCE);
+        let admin = AdminApiClient::to(admin, None).expect("a client").answering_within(PATIENCE);
         let grpc = Grpc { listener, admin };
         let process = Process::start(settings, authorize, |doors, _| doors.grpc(grpc));
         Self { address, process, _absent_admin: None }

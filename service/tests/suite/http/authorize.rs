@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_service::{Settings, Timeouts};
+use tidegate_service::{ListenerSettings, Timeouts};
 
 use super::{
     HUNDRED,
@@ -68,7 +68,7 @@ fn a_denial_is_403_for_proxies_that_do_not_take_429() {
 #[test]
 fn any_method_is_accepted_and_no_body_is_read() {
     let timeouts = Timeouts { linger: Duration::from_secs(2), ..Timeouts::default() };
-    let server = Server::listening(Settings { timeouts, ..Settings::default() });
+    let server = Server::listening(ListenerSettings { timeouts, ..ListenerSettings::default() });
     server.publish(&HUNDRED.replace("user", "ip"));
     let mut connection = server.connect();
     for (left, method) in [(99, "POST"), (98, "PUT"), (97, "DELETE"), (96, "OPTIONS"), (95, "PATCH"), (94, "GET")] {

@@ -2,7 +2,7 @@
 //! proxies pass on from their clients are accepted.
 
 use serde_json::Value;
-use tidegate_service::{Settings, http::Browsers};
+use tidegate_service::{ListenerSettings, http::BrowserAccess};
 
 use super::{
     HUNDRED,
@@ -61,8 +61,8 @@ fn pages_of_other_origins_charge_nothing() {
 
 #[test]
 fn requests_that_no_page_of_another_origin_sent_are_answered() {
-    let browsers = Browsers { origins: vec!["https://app.example".to_owned()], ..Browsers::default() };
-    let server = Server::listening(Settings { browsers, ..Settings::default() });
+    let browsers = BrowserAccess { origins: vec!["https://app.example".to_owned()], ..BrowserAccess::default() };
+    let server = Server::listening(ListenerSettings { browsers, ..ListenerSettings::default() });
     server.publish(HUNDRED);
     let own = server.address.to_string();
     let of_own_origin = format!("Origin: http://{own}\r\n");
@@ -88,8 +88,8 @@ fn requests_that_no_page_of_another_origin_sent_are_answered() {
 
 #[test]
 fn dns_rebinding_gets_nothing_on_loopback() {
-    let browsers = Browsers { hosts: vec!["limits.internal".to_owned()], ..Browsers::default() };
-    let server = Server::listening(Settings { browsers, ..Settings::default() });
+    let browsers = BrowserAccess { hosts: vec!["limits.internal".to_owned()], ..BrowserAccess::default() };
+    let server = Server::listening(ListenerSettings { browsers, ..ListenerSettings::default() });
     server.publish(HUNDRED);
     let port = server.address.port();
     let evil = format!("evil.example:{port}");

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate_service::{Settings, Timeouts};
+use tidegate_service::{ListenerSettings, Timeouts};
 use tidegate_testkit::wait_until;
 use tokio::time::Instant;
 
@@ -24,7 +24,7 @@ const LONG: Duration = Duration::from_mins(10);
 
 /// Returns a server with these timeouts.
 fn server_with(timeouts: &Timeouts) -> Server {
-    let server = Server::listening(Settings { timeouts: *timeouts, ..Settings::default() });
+    let server = Server::listening(ListenerSettings { timeouts: *timeouts, ..ListenerSettings::default() });
     server.publish(HUNDRED);
     server
 }

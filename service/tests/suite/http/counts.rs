@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use tidegate::{Identity, Request, time::SECOND_NS};
-use tidegate_service::{Settings, Timeouts};
+use tidegate_service::{ListenerSettings, Timeouts};
 use tidegate_testkit::{hostile, wait_until};
 
 use super::{
@@ -116,7 +116,7 @@ fn metrics_have_the_latencies_and_the_fill_of_the_table() {
 #[test]
 fn scrapes_within_its_period_read_one_page() {
     let timeouts = Timeouts { metrics_page: Duration::from_mins(10), ..Timeouts::default() };
-    let server = Server::listening(Settings { timeouts, ..Settings::default() });
+    let server = Server::listening(ListenerSettings { timeouts, ..ListenerSettings::default() });
     server.publish(HUNDRED);
     server.check(&user("ada"));
     let first = server.metrics();
@@ -132,7 +132,7 @@ fn checks_are_answered_while_a_page_of_metrics_is_written() {
     // Only the page reads the clock, so only the page is blocked.
     let long = Duration::from_mins(10);
     let timeouts = Timeouts { metrics_page: long, health_sample: long, ..Timeouts::default() };
-    let server = Server::listening(Settings { timeouts, ..Settings::default() });
+    let server = Server::listening(ListenerSettings { timeouts, ..ListenerSettings::default() });
     server.publish(HUNDRED);
     let mut scrapes = [(); 4].map(|()| Connection::over(hostile::connect(server.http)));
     let go_on = server.hold_next_reading();
@@ -166,7 +166,7 @@ fn too_many_errors_show_in_the_health() {
 #[test]
 fn wall_time_that_was_set_back_shows_in_the_health_and_windows_follow_it() {
     let timeouts = Timeouts { health_sample: Duration::from_millis(10), ..Timeouts::default() };
-    let server = Server::listening(Settings { timeouts, ..Settings::default() });
+    let server = Server::listening(ListenerSettings { timeouts, ..ListenerSettings::default() });
     server.publish(
         r#"
         [domains.default]
@@ -199,9 +199,9 @@ fn wall_time_that_was_set_back_shows_in_the_health_and_windows_follow_it() {
 fn the_time_of_a_slow_sender_is_not_part_of_the_latency() {
     // Two servers: one waits for a slow sender, and one does not.
     let [patient, strict] = [Duration::from_mins(10), Duration::from_millis(1_200)].map(|request| {
-        let server = Server::listening(Settings {
+        let server = Server::listening(ListenerSettings {
             timeouts: Timeouts { request, ..Timeouts::default() },
-            ..Settings::default()
+            ..ListenerSettings::default()
         });
         server.publish(HUNDRED);
         server

@@ -17,7 +17,7 @@ use rustls::{
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_net::tls::{Tls, TlsFiles};
-use tidegate_service::{ConnectionCaps, Settings, Timeouts, Tokens, TokensError};
+use tidegate_service::{ConnectionCaps, ListenerSettings, Timeouts, Tokens, TokensError};
 use tidegate_testkit::{PATIENCE, certificate::Authority, wait_until};
 
 use super::{
@@ -51,7 +51,8 @@ fn a_check_without_a_token_is_refused_where_the_server_has_tokens() {
     let file = folder.path().join("tokens");
     fs::write(&file, "morning-star-0001\n").expect("room for a file");
     let tokens = Tokens::open(file.clone()).expect("they are good");
-    let server = Server::listening(Settings { tokens: Some(tokens), timeouts: soon(), ..Settings::default() });
+    let server =
+        Server::listening(ListenerSettings { tokens: Some(tokens), timeouts: soon(), ..ListenerSettings::default() });
     server.publish(HUNDRED);
     let with = |path: &str, header: &str| server.connect().send(request(path, header, user("ada")));
     for path in [
@@ -103,7 +104,10 @@ fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> To
 fn a_token_permits_the_calls_of_its_rights_and_no_others() {
     let text = "has-every-usual-right\nchecks-alone-0001 check\nreserves-alone-01 reserve\n\
                 of-the-shop-00001 domain=shop\nresets-alone-0001 reset\n";
-    let server = Server::listening(Settings { tokens: Some(tokens_of(text, Tokens::open)), ..Settings::default() });
+    let server = Server::listening(ListenerSettings {
+        tokens: Some(tokens_of(text, Tokens::open)),
+        ..ListenerSettings::default()
+    });
     server.publish(&format!("{HUNDRED}{}", HUNDRED.replace("default", "shop").replace("shops", "defaults")));
     let of_shop = |value: &str| user(value).replace("]}", r#"],"domain":"shop"}"#);
     let post = |path: &str, token: &str, body: String| {
@@ -144,7 +148,7 @@ fn a_token_permits_the_calls_of_its_rights_and_no_others() {
 fn metrics_require_a_token_where_the_server_has_tokens_for_them() {
     let tokens = Some(tokens_of("checks-0000000001\n", Tokens::open));
     let metrics_tokens = Some(tokens_of("scrapes-000000001\n", Tokens::open_without_rights));
-    let server = Server::listening(Settings { tokens, metrics_tokens, ..Settings::default() });
+    let server = Server::listening(ListenerSettings { tokens, metrics_tokens, ..ListenerSettings::default() });
     server.publish(HUNDRED);
     let get = |header: &str| {
         let head = format!("GET /metrics HTTP/1.1\r\nHost: tidegate\r\n{header}\r\n");
@@ -222,7 +226,8 @@ fn clients_need_a_certificate_of_the_authority_that_is_in_force() {
     authority.write(&certificate, &key);
     write(&clients, &first.pem);
     let tls = Tls::open(TlsFiles { certificate, key, clients: Some(clients.clone()) }).expect("they are good");
-    let server = Server::listening(Settings { tls: Some(tls), timeouts: soon(), ..Settings::default() });
+    let server =
+        Server::listening(ListenerSettings { tls: Some(tls), timeouts: soon(), ..ListenerSettings::default() });
     server.publish(HUNDRED);
 
     let of_first = Caller::knowing(&authority, Some(first.sign()));
@@ -250,7 +255,7 @@ fn clients_need_a_certificate_of_the_authority_that_is_in_force() {
 fn a_listener_with_a_certificate_answers_over_tls_only() {
     let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
     let tls = tls_in(&folder, &authority);
-    let server = Server::listening(Settings { tls: Some(tls), ..Settings::default() });
+    let server = Server::listening(ListenerSettings { tls: Some(tls), ..ListenerSettings::default() });
     server.publish(HUNDRED);
     assert_eq!(Caller::knowing(&authority, None).check(server.address), Some("200".to_owned()));
     assert_eq!(Caller::knowing(&Authority::new(), None).check(server.address), None, "of a server it does not know");
@@ -267,7 +272,7 @@ fn a_connection_is_counted_before_its_handshake_until_that_fails() {
     let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
     let timeouts = Timeouts { handshake: Duration::from_mins(10), ..Timeouts::default() };
     let (tls, connections) = (Some(tls_in(&folder, &authority)), ConnectionCaps::new(10, 2));
-    let server = Server::listening(Settings { tls, timeouts, connections, ..Settings::default() });
+    let server = Server::listening(ListenerSettings { tls, timeouts, connections, ..ListenerSettings::default() });
     server.publish(HUNDRED);
     let caller = Caller::knowing(&authority, None);
     let mut silent = Vec::new();
@@ -287,8 +292,11 @@ fn a_connection_is_counted_before_its_handshake_until_that_fails() {
 fn a_missing_handshake_ends_the_connection() {
     let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
     let timeouts = Timeouts { handshake: Duration::from_millis(300), ..Timeouts::default() };
-    let server =
-        Server::listening(Settings { tls: Some(tls_in(&folder, &authority)), timeouts, ..Settings::default() });
+    let server = Server::listening(ListenerSettings {
+        tls: Some(tls_in(&folder, &authority)),
+        timeouts,
+        ..ListenerSettings::default()
+    });
     let mut silent = TcpStream::connect(server.address).expect("it listens");
     silent.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     assert_eq!(silent.read(&mut [0]).expect("an end"), 0);

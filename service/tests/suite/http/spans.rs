@@ -14,7 +14,7 @@ use opentelemetry_sdk::{
     error::OTelSdkResult,
     trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter},
 };
-use tidegate_service::{Settings, Timeouts, Traces};
+use tidegate_service::{ListenerSettings, Timeouts, Traces};
 use tidegate_testkit::wait_until;
 
 use super::{
@@ -63,7 +63,7 @@ impl Traced {
         let provider = SdkTracerProvider::builder().with_sampler(sampler).with_simple_exporter(kept.clone()).build();
         let traces = Some(Traces::new(provider.tracer("tidegate")));
         let timeouts = Timeouts { request: Duration::from_mins(10), ..Timeouts::default() };
-        let server = Server::listening(Settings { traces, timeouts, ..Settings::default() });
+        let server = Server::listening(ListenerSettings { traces, timeouts, ..ListenerSettings::default() });
         server.publish(ONE);
         Self { server, kept }
     }

@@ -12,7 +12,7 @@ use tidegate_middleware::{
     address::{AddressReader, parse_network},
     extract::{Extractor, Extractors},
 };
-use tidegate_service::{Settings, http::Authorize};
+use tidegate_service::{ListenerSettings, http::Authorize};
 use tidegate_testkit::PATIENCE;
 
 use crate::process::Process;
@@ -55,21 +55,21 @@ impl Server {
 
     /// Starts a server with this policy and these settings for proxies.
     pub(crate) fn asked_by_proxies(policy: &str, authorize: Authorize) -> Self {
-        let server = Self::started(authorize, Settings::default());
+        let server = Self::started(authorize, ListenerSettings::default());
         server.publish(policy);
         server
     }
 
     pub(crate) fn without_policy() -> Self {
-        Self::listening(Settings::default())
+        Self::listening(ListenerSettings::default())
     }
 
     /// Starts a server without a policy, with these settings.
-    pub(crate) fn listening(settings: Settings) -> Self {
+    pub(crate) fn listening(settings: ListenerSettings) -> Self {
         Self::started(authorize(&["ip=address"], &["127.0.0.1"]), settings)
     }
 
-    fn started(authorize: Authorize, settings: Settings) -> Self {
+    fn started(authorize: Authorize, settings: ListenerSettings) -> Self {
         let process = Process::start(settings, authorize, |doors, _| doors);
         Self { address: process.http, process }
     }

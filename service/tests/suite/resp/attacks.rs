@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use tidegate_service::{Settings, Timeouts};
+use tidegate_service::{ListenerSettings, Timeouts};
 use tidegate_testkit::hostile::{self, beside, exchange};
 
 use super::{
@@ -92,7 +92,7 @@ fn an_announced_argument_that_does_not_come_takes_no_memory() {
     const CONNECTIONS: usize = 50;
     // The connections do not end during the test.
     let timeouts = Timeouts { request: LONG, ..Timeouts::default() };
-    let server = Server::listening(HUNDRED, Settings { timeouts, ..Settings::default() }, None);
+    let server = Server::listening(HUNDRED, ListenerSettings { timeouts, ..ListenerSettings::default() }, None);
     let announced = ["*1048576\r\n", "*64\r\n$1048576\r\n", "*65\r\n$1048576\r\n", "*2\r\n$4\r\nPING\r\n$1048576\r\na"];
     let mut held = Vec::new();
     for bytes in announced.iter().cycle().take(CONNECTIONS) {

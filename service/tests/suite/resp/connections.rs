@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate_service::{Settings, Timeouts};
+use tidegate_service::{ListenerSettings, Timeouts};
 use tidegate_testkit::wait_until;
 use tokio::{net::TcpSocket, time::Instant};
 
@@ -26,7 +26,7 @@ const CHECK: &str = "TIDEGATE.CHECK user ada * 1\r\n";
 
 /// Returns a server with these timeouts.
 fn server_with(timeouts: &Timeouts) -> Server {
-    Server::listening(HUNDRED, Settings { timeouts: *timeouts, ..Settings::default() }, None)
+    Server::listening(HUNDRED, ListenerSettings { timeouts: *timeouts, ..ListenerSettings::default() }, None)
 }
 
 #[test]

@@ -19,7 +19,7 @@ use rustls::{
 use tempfile::TempDir;
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    Settings, Timeouts, Tokens,
+    ListenerSettings, Timeouts, Tokens,
     resp::{OperatorQuery, Operators},
 };
 use tidegate_testkit::{PATIENCE, certificate::Authority, hostile, wait_until};
@@ -50,12 +50,12 @@ impl Operators for One {
     }
 }
 
-fn tokens() -> Settings {
+fn tokens() -> ListenerSettings {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, TOKEN).expect("room for a file");
     // The file is removed, and its tokens stay valid.
-    Settings { tokens: Some(Tokens::open(file).expect("they are good")), ..Settings::default() }
+    ListenerSettings { tokens: Some(Tokens::open(file).expect("they are good")), ..ListenerSettings::default() }
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn an_address_that_tries_tokens_without_end_leaves_others_their_attempts_and_quo
     const TRIES: usize = 500;
     let known = Arc::new(One::default());
     let operators = Arc::clone(&known) as Arc<dyn Operators>;
-    let server = Server::listening(HUNDRED, Settings::default(), Some(operators));
+    let server = Server::listening(HUNDRED, ListenerSettings::default(), Some(operators));
     let mut hostile = Connection::over(hostile::connect(server.address));
     let refusals: Vec<String> = (0..TRIES).map(|number| hostile.refused(&format!("AUTH tg_{number}"))).collect();
     let asked = known.asked.load(Ordering::SeqCst);
@@ -131,7 +131,7 @@ fn an_address_that_tries_tokens_without_end_leaves_others_their_attempts_and_quo
 fn only_operators_reset_keys() {
     let known = Arc::new(One::default());
     let operators = Arc::clone(&known) as Arc<dyn Operators>;
-    let server = Server::listening(HUNDRED, Settings::default(), Some(operators));
+    let server = Server::listening(HUNDRED, ListenerSettings::default(), Some(operators));
     let mut connection = server.connect();
     let spend = |connection: &mut Connection| {
         assert_eq!(connection.numbers("CL.THROTTLE ada 1 1 3600 2"), [0, 2, 0, -1, 7_200]);
@@ -188,7 +188,7 @@ fn a_token_that_is_removed_from_the_file_is_no_longer_valid() {
     fs::write(&file, format!("{TOKEN}\nevening-star-0002")).expect("room for a file");
     let tokens = Some(Tokens::open(file.clone()).expect("they are good"));
     let timeouts = Timeouts { files: Duration::from_millis(50), ..Timeouts::default() };
-    let server = Server::listening(HUNDRED, Settings { tokens, timeouts, ..Settings::default() }, None);
+    let server = Server::listening(HUNDRED, ListenerSettings { tokens, timeouts, ..ListenerSettings::default() }, None);
     let (mut gone, mut stays) = (server.connect(), server.connect());
     assert_eq!((gone.ask(&format!("AUTH {TOKEN}")), stays.ask("AUTH evening-star-0002")), (ok(), ok()));
     fs::write(&file, "evening-star-0002").expect("room for a file");
@@ -208,7 +208,7 @@ fn a_token_permits_the_commands_of_its_rights_and_no_others() {
     fs::write(&file, text).expect("room for a file");
     let tokens = Some(Tokens::open(file.clone()).expect("they are good"));
     let timeouts = Timeouts { files: Duration::from_millis(50), ..Timeouts::default() };
-    let server = Server::listening(HUNDRED, Settings { tokens, timeouts, ..Settings::default() }, None);
+    let server = Server::listening(HUNDRED, ListenerSettings { tokens, timeouts, ..ListenerSettings::default() }, None);
     let mut spent = server.connect();
     assert_eq!(spent.ask("AUTH checks-alone-0001"), ok());
     assert_eq!(spent.numbers("CL.THROTTLE ada 0 1 3600"), [0, 1, 0, -1, 3_600]);
@@ -251,7 +251,7 @@ fn tokens_of_operators_are_verified_again(timeouts: &Timeouts) {
     let is_shown = (0..50).any(|_| {
         let known = Arc::new(One::default());
         let operators = Arc::clone(&known) as Arc<dyn Operators>;
-        let server = Server::listening(HUNDRED, Settings { timeouts: *timeouts, ..tokens() }, Some(operators));
+        let server = Server::listening(HUNDRED, ListenerSettings { timeouts: *timeouts, ..tokens() }, Some(operators));
         let mut connection = server.connect();
         let begun = Instant::now();
         assert_eq!(connection.ask(&format!("AUTH {OPERATOR}")), ok());
@@ -302,7 +302,7 @@ fn a_listener_with_a_certificate_answers_over_tls_only() {
     let authority = Authority::new();
     authority.write(&certificate, &key);
     let tls = Tls::open(TlsFiles { certificate, key, clients: None }).expect("they are good");
-    let server = Server::listening(HUNDRED, Settings { tls: Some(tls), ..Settings::default() }, None);
+    let server = Server::listening(HUNDRED, ListenerSettings { tls: Some(tls), ..ListenerSettings::default() }, None);
 
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).expect("PEM")).expect("a certificate");

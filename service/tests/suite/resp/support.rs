@@ -10,7 +10,7 @@ use std::{
 
 use tidegate::RatedLimiter;
 use tidegate_service::{
-    Settings,
+    ListenerSettings,
     http::Authorize,
     resp::{Operators, Resp},
 };
@@ -43,11 +43,11 @@ impl DerefMut for Server {
 impl Server {
     /// Starts a server with this policy in TOML.
     pub(crate) fn with(policy: &str) -> Self {
-        Self::listening(policy, Settings::default(), None)
+        Self::listening(policy, ListenerSettings::default(), None)
     }
 
     /// Starts a server with these settings and this verifier of operators.
-    pub(crate) fn listening(policy: &str, settings: Settings, operators: Option<Arc<dyn Operators>>) -> Self {
+    pub(crate) fn listening(policy: &str, settings: ListenerSettings, operators: Option<Arc<dyn Operators>>) -> Self {
         let (listener, address) = listen();
         let process = Process::start(settings, Authorize::default(), |doors, clock| {
             let throttle = Arc::new(RatedLimiter::with_groups(KEYS_MAX, clock));

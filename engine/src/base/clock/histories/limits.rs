@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::{
     super::steering::ANCHOR_NS,
-    machine::{HOUR, MS, Machine, NOW, Simulation},
+    machine::{ClockSimulation, HOUR, MS, Machine, NOW},
     nanoseconds,
 };
 use crate::{
@@ -38,7 +38,7 @@ impl Key {
         Self { meter, word: 0, ahead: 0, admitted: Vec::new(), grants: 0 }
     }
 
-    fn check(&mut self, run: &Simulation, cost: u64) -> Verdict {
+    fn check(&mut self, run: &ClockSimulation, cost: u64) -> Verdict {
         let verdict = self.meter.step(self.word, run.time(), cost);
         if let Verdict::Admit(word) = verdict {
             self.word = word;
@@ -49,7 +49,7 @@ impl Key {
     }
 
     /// Follows wall time as the engine does it: as a publish of other numbers.
-    fn follow(&mut self, run: &Simulation) {
+    fn follow(&mut self, run: &ClockSimulation) {
         if self.ahead == run.steering.ahead() {
             return;
         }
@@ -117,7 +117,7 @@ proptest! {
         meter in meters(),
         happenings in prop::collection::vec(happening(), 1..120),
     ) {
-        let mut run = Simulation::new(Machine::new(NOW, HOUR, 0));
+        let mut run = ClockSimulation::new(Machine::new(NOW, HOUR, 0));
         let mut key = Key::new(meter);
         for happening in happenings {
             match happening {

@@ -1,6 +1,6 @@
 //! A simulated machine for the histories: its clocks, and threads that read the clock one access at a time.
 
-use super::super::steering::{Line, Reading, Sample, Steering};
+use super::super::steering::{ClockLine, ClockSample, Reading, Steering};
 use crate::base::time::{Nanos, SECOND_NS};
 
 pub(super) const MS: u64 = 1_000_000;
@@ -76,13 +76,13 @@ impl Machine {
     }
 
     /// Reads all clocks without a stop in between.
-    pub(super) fn sample(&self) -> Sample {
-        Sample { asleep: self.asleep, mono: [self.mono; 2], wall: self.wall(), counter: self.counter() }
+    pub(super) fn sample(&self) -> ClockSample {
+        ClockSample { asleep: self.asleep, mono: [self.mono; 2], wall: self.wall(), counter: self.counter() }
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub(super) enum ClockEvent {
     Pass(u64),
     /// Wall time is set forward or back by so much.
     Set(i128),
@@ -93,12 +93,12 @@ pub(super) enum Event {
 
 /// The next access of a thread within a reading. The accesses are those of `SystemClock`, one by one.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Access {
+pub(super) enum ReadStep {
     Idle,
     From {
         from: u64,
     },
-    Line(Line),
+    Line(ClockLine),
     /// The thread has read the counter, and tries the lock next.
     Read {
         from: u64,
@@ -112,17 +112,17 @@ pub(super) enum Access {
     /// The thread holds the lock, and has read so many clocks of the sample.
     Sampling {
         read: usize,
-        sample: Sample,
+        sample: ClockSample,
     },
     Publishing {
-        line: Line,
+        line: ClockLine,
         time: Nanos,
     },
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thread {
-    place: Access,
+    place: ReadStep,
     /// The highest reading that was finished when this one began.
     floor: Nanos,
     /// `begun` of the machine for the line that the thread loaded.
@@ -145,10 +145,10 @@ pub(super) struct Step {
 }
 
 /// A simulated clock: the machine, the steering, and the threads that read.
-pub(super) struct Simulation {
+pub(super) struct ClockSimulation {
     pub(super) machine: Machine,
     pub(super) steering: Steering,
-    shared: Line,
+    shared: ClockLine,
     /// `begun` of the machine for `shared`.
     begun: u32,
     threads: [Thread; 3],
@@ -158,7 +158,7 @@ pub(super) struct Simulation {
     pub(super) steps: Vec<Step>,
 }
 
-impl Simulation {
+impl ClockSimulation {
     pub(super) fn new(machine: Machine) -> Self {
         let steering = Steering::new(&machine.sample(), BOUND);
         let shared = steering.shown();
@@ -171,7 +171,7 @@ impl Simulation {
             is_anew: false,
             is_of_wall: false,
         };
-        let thread = Thread { place: Access::Idle, floor: 0, begun: 0 };
+        let thread = Thread { place: ReadStep::Idle, floor: 0, begun: 0 };
         Self {
             machine,
             steering,
@@ -190,10 +190,10 @@ impl Simulation {
     pub(super) fn is_hidden(&self) -> bool {
         let hides = |begun: u32, from: u64| begun != self.machine.begun && self.machine.counter() >= from;
         let of_thread = |thread: &Thread| match thread.place {
-            Access::From { from }
-            | Access::Line(Line { from, .. })
-            | Access::Read { from, .. }
-            | Access::Late { from, .. } => hides(thread.begun, from),
+            ReadStep::From { from }
+            | ReadStep::Line(ClockLine { from, .. })
+            | ReadStep::Read { from, .. }
+            | ReadStep::Late { from, .. } => hides(thread.begun, from),
             _ => false,
         };
         self.machine.is_mixed || hides(self.begun, self.steering.line().from) || self.threads.iter().any(of_thread)
@@ -203,25 +203,25 @@ impl Simulation {
         let Thread { floor, .. } = self.threads[thread];
         assert!(time >= floor, "went back by {} ns", floor - time);
         self.highest = self.highest.max(time);
-        self.threads[thread].place = Access::Idle;
+        self.threads[thread].place = ReadStep::Idle;
     }
 
     /// Lets a thread make its next access to memory or a clock. One match lists the accesses in their order.
     pub(super) fn run(&mut self, thread: usize) {
         let machine = self.machine;
         let place = match self.threads[thread].place {
-            Access::Idle => {
+            ReadStep::Idle => {
                 self.threads[thread].floor = self.highest;
                 self.threads[thread].begun = self.begun;
-                Access::From { from: self.shared.from }
+                ReadStep::From { from: self.shared.from }
             }
-            Access::From { from } => Access::Line(Line { from, offset: self.shared.offset }),
-            Access::Line(line) => match line.read(machine.counter()) {
+            ReadStep::From { from } => ReadStep::Line(ClockLine { from, offset: self.shared.offset }),
+            ReadStep::Line(line) => match line.read(machine.counter()) {
                 Reading::Time(time) => return self.finish(thread, time),
-                reading => Access::Read { from: line.from, reading },
+                reading => ReadStep::Read { from: line.from, reading },
             },
-            Access::Read { from, reading } => match (reading, self.holder) {
-                (Reading::Time(time) | Reading::Due(time), Some(_)) => Access::Late { from, time },
+            ReadStep::Read { from, reading } => match (reading, self.holder) {
+                (Reading::Time(time) | Reading::Due(time), Some(_)) => ReadStep::Late { from, time },
                 // The thread waits for the lock.
                 (Reading::Anew, Some(holder)) => return self.run(holder),
                 (_, None) => {
@@ -229,16 +229,16 @@ impl Simulation {
                         return self.finish(thread, time);
                     }
                     self.holder = Some(thread);
-                    let nothing = Sample { asleep: 0, mono: [0; 2], wall: 0, counter: 0 };
-                    Access::Sampling { read: 0, sample: nothing }
+                    let nothing = ClockSample { asleep: 0, mono: [0; 2], wall: 0, counter: 0 };
+                    ReadStep::Sampling { read: 0, sample: nothing }
                 }
             },
-            Access::Late { from, time } if from == self.shared.from => return self.finish(thread, time),
-            Access::Late { .. } => {
+            ReadStep::Late { from, time } if from == self.shared.from => return self.finish(thread, time),
+            ReadStep::Late { .. } => {
                 self.threads[thread].begun = self.begun;
-                Access::From { from: self.shared.from }
+                ReadStep::From { from: self.shared.from }
             }
-            Access::Sampling { read, mut sample } => {
+            ReadStep::Sampling { read, mut sample } => {
                 match read {
                     // The monotonic clock together with the sleep; then without.
                     0 => sample.asleep = machine.asleep + machine.mono,
@@ -255,14 +255,14 @@ impl Simulation {
                         sample.mono[1] = machine.mono;
                         let time = self.steer(&sample);
                         let line = self.steering.shown();
-                        self.threads[thread].place = Access::Publishing { line, time };
+                        self.threads[thread].place = ReadStep::Publishing { line, time };
                         self.shared.offset = line.offset;
                         return;
                     }
                 }
-                Access::Sampling { read: read + 1, sample }
+                ReadStep::Sampling { read: read + 1, sample }
             }
-            Access::Publishing { line, time } => {
+            ReadStep::Publishing { line, time } => {
                 self.shared.from = line.from;
                 self.begun = self.counter_read.begun;
                 self.holder = None;
@@ -279,7 +279,7 @@ impl Simulation {
         self.shared = self.steering.shown();
     }
 
-    fn steer(&mut self, sample: &Sample) -> Nanos {
+    fn steer(&mut self, sample: &ClockSample) -> Nanos {
         let is_anew = sample.counter < self.steering.line().from;
         let before = self.steering.steps();
         let time = self.steering.step(sample);
