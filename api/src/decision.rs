@@ -1,8 +1,16 @@
 //! The body of a decision, which answers a check or a reservation, and of many decisions, which answer a batch.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ProblemDetails;
+
+/// Returns the whole milliseconds of a duration, as the bodies have them: rounded up, so that a retry is not too early.
+#[must_use]
+pub fn ms_rounded_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
 
 /// The body of a decision. A reader ignores fields that it does not know: a newer server may write more.
 ///

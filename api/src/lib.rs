@@ -4,7 +4,7 @@
 //! * `decision`: [`DecisionBody`], which answers it, and [`BatchBody`], which answers many;
 //! * `problem`: [`ProblemDetails`], which every error has as its body.
 //!
-//! The crate has types only: no I/O, and nothing of a web framework.
+//! The crate has no I/O, and nothing of a web framework.
 
 mod check;
 mod decision;
@@ -12,6 +12,6 @@ mod problem;
 
 pub use self::{
     check::{CheckBody, IdentityBody},
-    decision::{BatchBody, BatchItem, DecisionBody},
+    decision::{BatchBody, BatchItem, DecisionBody, ms_rounded_up},
     problem::{ABOUT_BLANK, DecisionProblem, ErrorLocation, FieldError, PROBLEM_JSON, ProblemDetails},
 };

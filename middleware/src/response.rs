@@ -1,9 +1,9 @@
 //! The response to a request that may not pass, without types of a framework: problem details over HTTP, or a gRPC status.
 
-use std::{borrow::Cow, fmt::Write, time::Duration};
+use std::{borrow::Cow, fmt::Write};
 
 use tidegate::Retry;
-use tidegate_api::{ABOUT_BLANK, DecisionProblem, PROBLEM_JSON, ProblemDetails};
+use tidegate_api::{ABOUT_BLANK, DecisionProblem, PROBLEM_JSON, ProblemDetails, ms_rounded_up};
 
 use crate::decision::OwnedDecision;
 
@@ -139,10 +139,6 @@ fn retry_after_ms(decision: &OwnedDecision) -> Option<u64> {
         Retry::After(wait) => Some(ms_rounded_up(wait)),
         Retry::Now | Retry::Never => None,
     }
-}
-
-fn ms_rounded_up(wait: Duration) -> u64 {
-    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// Encodes the value of `grpc-message`: printable ASCII except `%` stays, every other byte is percent-encoded.

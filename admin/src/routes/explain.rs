@@ -17,6 +17,7 @@ use tidegate::{
     internals::StoreAnswer,
     policy::{Override, ResponseSettings, Rule, Sharing},
 };
+use tidegate_api::ms_rounded_up;
 use tidegate_fleet::describe::standing;
 use tidegate_middleware::headers;
 use tokio::{sync::watch, time::timeout};
@@ -355,10 +356,10 @@ fn limit_state<'a>(limit: &InspectedLimit<'a>, identities: &[Identity<'_>], is_a
         counted: limit.counted.iter().filter_map(|place| identities.get(*place).map(who)).collect(),
         cost: limit.cost,
         limit: state.limit(),
-        period_ms: ms(state.period()),
+        period_ms: ms_rounded_up(state.period()),
         used: state.limit().saturating_sub(state.remaining()),
         remaining: state.remaining(),
-        reset_after_ms: ms(state.reset_after()),
+        reset_after_ms: ms_rounded_up(state.reset_after()),
         sharing: limit.sharing,
         is_stored: limit.is_stored,
         allowed: outcome.is_none_or(|outcome| outcome.is_allowed()),
@@ -368,15 +369,10 @@ fn limit_state<'a>(limit: &InspectedLimit<'a>, identities: &[Identity<'_>], is_a
     }
 }
 
-/// Rounded up: whoever comes then is not too early.
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
 fn wait_ms(retry: Retry) -> Option<u64> {
     match retry {
         Retry::Now => Some(0),
-        Retry::After(wait) => Some(ms(wait)),
+        Retry::After(wait) => Some(ms_rounded_up(wait)),
         Retry::Never => None,
     }
 }

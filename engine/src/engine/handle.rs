@@ -124,6 +124,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     /// type of key for a limit everywhere.
     ///
     /// The check is allowed, by no limit, while the policy does not have this one.
+    #[expect(clippy::missing_panics_doc, reason = "a cost of one is in range")]
     #[inline(always)]
     pub fn check(&mut self, key: impl Key) -> Decision<'e> {
         // A second source of the decision than `check_n` would copy it in each check.

@@ -8,6 +8,7 @@ use tidegate::{
     clock::SystemClock,
     internals::{Pending, StoreAnswer},
 };
+use tidegate_api::ms_rounded_up;
 
 use crate::{
     agent::{describe::standing, live_tail::LiveTail},
@@ -187,15 +188,10 @@ fn used(found: &Inspection<'_>, is_asked: bool) -> impl Iterator<Item = PeekedLi
     each.filter(|limit| limit.remaining < limit.limit)
 }
 
-/// Returns whole milliseconds, rounded up so that a retry is not too early.
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
 fn wait_ms(retry: Retry) -> Option<u64> {
     match retry {
         Retry::Now => Some(0),
-        Retry::After(wait) => Some(ms(wait)),
+        Retry::After(wait) => Some(ms_rounded_up(wait)),
         Retry::Never => None,
     }
 }
@@ -207,7 +203,7 @@ impl PeekedLimit {
             limit_id: limit.limit_id.to_owned(),
             limit: limit.state.limit(),
             remaining: limit.state.remaining(),
-            reset_after_ms: ms(limit.state.reset_after()),
+            reset_after_ms: ms_rounded_up(limit.state.reset_after()),
             retry_after_ms: limit.outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
             remaining_after: limit.outcome.map_or(limit.state.remaining(), |outcome| outcome.remaining()),
             is_shadow: limit.is_shadow,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use actix_web::web::{BufMut, BytesMut};
 use arrayvec::ArrayVec;
 use tidegate::{Decision, Retry};
+use tidegate_api::ms_rounded_up;
 
 use crate::{
-    http::response_body::ms_rounded_up,
     protobuf::writer::{put_message, put_text, put_varint},
     shared::decider::CheckResult,
 };

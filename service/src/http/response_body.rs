@@ -4,10 +4,9 @@
 //! characters to escape, the names alone took a quarter of the time of a decision's body. A test proves that the bytes are those
 //! that serde writes of that type.
 
-use std::time::Duration;
-
 use serde::Serialize;
 use tidegate::{Decision, Degraded, Retry};
+use tidegate_api::ms_rounded_up;
 
 use crate::shared::decider::CheckResult;
 
@@ -60,11 +59,6 @@ fn number(to: &mut Vec<u8>, before: &str, number: Option<u64>) {
         Some(number) => to.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
         None => to.extend_from_slice(b"null"),
     }
-}
-
-/// Returns the milliseconds of a duration, rounded up.
-pub(crate) fn ms_rounded_up(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
