@@ -10,7 +10,7 @@ use tidegate_middleware::address::parse_network;
 use crate::{oidc::OidcArguments, output::Failure};
 
 /// The shortest that a session may live without being used, in nanoseconds: that it was used is written once a minute.
-const IDLE_MIN: u64 = 5 * 60 * 1_000_000_000;
+const IDLE_MIN: Duration = Duration::from_mins(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct AccessArguments {
@@ -58,8 +58,7 @@ impl AccessArguments {
     }
 }
 
-/// In nanoseconds.
-fn idle(text: &str) -> Result<u64, String> {
-    let period = parse_period(text)?;
+fn idle(text: &str) -> Result<Duration, String> {
+    let period = parse_period(text).map_err(|why| why.to_string())?;
     if period < IDLE_MIN { Err("5m or more".to_owned()) } else { Ok(period) }
 }

@@ -67,7 +67,7 @@ pub(crate) struct AskArguments {
     /// How long to wait for the answer.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_TIMEOUT", default_value = "5s",
         value_parser = tidegate::time::parse_period)]
-    timeout: u64,
+    timeout: Duration,
 }
 
 pub(crate) fn run(arguments: &AskArguments) -> Result<Ended, Failure> {
@@ -89,7 +89,7 @@ fn ask(arguments: &AskArguments) -> Result<(u16, String), Failure> {
     let config = Agent::config_builder()
         // What the server says of a request that it refuses is in the body.
         .http_status_as_error(false)
-        .timeout_global(Some(Duration::from_nanos(arguments.timeout)))
+        .timeout_global(Some(arguments.timeout))
         .max_redirects(0)
         .tls_config(tls(&arguments.server, arguments.ca.as_deref())?)
         // The server is named, so nobody else is asked.

@@ -368,7 +368,7 @@ pub(crate) struct ReplayArguments {
     /// a million lines wait.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_WINDOW", default_value = "1h",
         value_parser = parse_period)]
-    pub(crate) window: u64,
+    pub(crate) window: Duration,
     /// Room for so many counters at once, 24 bytes each; by the size of the logs unless given.
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", value_parser = max_keys)]
     pub(crate) max_keys: Option<usize>,
@@ -424,7 +424,7 @@ pub(crate) fn max_keys(text: &str) -> Result<usize, String> {
 
 /// From 10 ms to a minute.
 pub(crate) fn clock_step(text: &str) -> Result<Duration, String> {
-    let step = Duration::from_nanos(parse_period(text)?);
+    let step = parse_period(text).map_err(|why| why.to_string())?;
     let fits = (SystemClock::STEP_MIN..=SystemClock::STEP_MAX).contains(&step);
     fits.then_some(step).ok_or_else(|| "write a period from 10ms to 1m".to_owned())
 }

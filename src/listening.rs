@@ -46,7 +46,7 @@ pub(crate) struct ListeningArguments {
     /// After SIGTERM, how long checks are answered on while /readyz says 503, so that balancers go elsewhere first; 20s at
     /// most. All requests that are open then have what is left of 30 s.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_DRAIN_DELAY", default_value = "3s", value_parser = delay)]
-    drain_delay: u64,
+    drain_delay: Duration,
     /// Connections that one address may have at each port for checks, of 10,000; of IPv6, the first 64 bits are one address.
     /// Where tokens are asked for, a fifth of them over the Redis protocol need not have sent one. Raise it where all callers
     /// come by one address: a NAT, or a balancer.
@@ -85,7 +85,7 @@ impl ListeningArguments {
     }
 
     pub(crate) fn drain_delay(&self) -> Duration {
-        Duration::from_nanos(self.drain_delay)
+        self.drain_delay
     }
 
     pub(crate) fn has_tls(&self) -> bool {
@@ -106,10 +106,10 @@ impl ListeningArguments {
     }
 }
 
-/// In nanoseconds; `0s` is none.
-fn delay(text: &str) -> Result<u64, String> {
-    let delay = if text == "0s" { 0 } else { parse_period(text)? };
-    if Duration::from_nanos(delay) > DRAIN_DELAY_MAX { Err("20s at most".to_owned()) } else { Ok(delay) }
+/// `0s` is none.
+fn delay(text: &str) -> Result<Duration, String> {
+    let delay = if text == "0s" { Duration::ZERO } else { parse_period(text).map_err(|why| why.to_string())? };
+    if delay > DRAIN_DELAY_MAX { Err("20s at most".to_owned()) } else { Ok(delay) }
 }
 
 /// A scheme, a host and a port, as browsers write them: without a path.

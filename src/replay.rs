@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
     };
     let options = |policy: &Snapshot, log_bytes| ReplayOptions {
         reading: reading.clone(),
-        window_ns: arguments.window,
+        window_ns: arguments.window.as_nanos() as u64,
         max_keys: arguments.max_keys.unwrap_or_else(|| keys_for(policy, log_bytes)),
     };
     let (report, ended) = if arguments.demo {

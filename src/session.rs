@@ -51,7 +51,7 @@ pub(crate) struct SessionArguments {
     /// How long to wait for an answer.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_TIMEOUT", default_value = "30s",
         value_parser = tidegate::time::parse_period)]
-    pub(crate) timeout: u64,
+    pub(crate) timeout: Duration,
 }
 
 /// Somebody who is known there: by a token, or a session, which ends with [`with`](Self::with).
@@ -95,7 +95,7 @@ impl<'a> Session<'a> {
         let agent = Agent::config_builder()
             .tls_config(tls(&arguments.admin, arguments.ca.as_deref())?)
             .http_status_as_error(false)
-            .timeout_global(Some(Duration::from_nanos(arguments.timeout)))
+            .timeout_global(Some(arguments.timeout))
             .max_redirects(0)
             // The server is named, so nobody else is asked.
             .proxy(None)
@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
         let password = password(user)?;
         let mut session = Self::unknown(arguments)?;
         let body = json!({ "name": user, "password": password });
-        let mut patience = Duration::from_nanos(arguments.timeout);
+        let mut patience = arguments.timeout;
         let answer = loop {
             let answer = session.post("/api/v1/session", &[], &body)?;
             // A script may sign in more often than people do.

@@ -55,7 +55,7 @@ pub(crate) struct StoreArguments {
     /// No check waits longer for the store; then what the limit says for that case decides. A few round trips to the store are
     /// right.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_REDIS_TIMEOUT", default_value = "5ms", value_parser = parse_period)]
-    redis_timeout: u64,
+    redis_timeout: Duration,
     /// After so many failures in a row, timeouts or broken connections, the store is left alone, so that checks do not wait for
     /// what is gone.
     #[arg(long, value_name = "N", env = "TIDEGATE_REDIS_FAILURES", default_value_t = 5,
@@ -63,11 +63,11 @@ pub(crate) struct StoreArguments {
     redis_failures: u32,
     /// For so long it is left alone; then one question tries whether it is back, and so on.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_REDIS_PAUSE", default_value = "30s", value_parser = parse_period)]
-    redis_pause: u64,
+    redis_pause: Duration,
     /// How often nodes tell each other, through the store, what was used of synced limits. Those may be exceeded by what all nodes
     /// admit in this time; shorter is more exact, and asks the store more often.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_SYNC_INTERVAL", default_value = "100ms", value_parser = parse_period)]
-    sync_interval: u64,
+    sync_interval: Duration,
 }
 
 /// Of a store; it may have a password, so it does not show.
@@ -112,10 +112,10 @@ impl StoreArguments {
         };
         let address = StoreAddress { urls, prefix: self.redis_prefix.clone(), tls, secret: key_secret };
         let settings = StoreSettings {
-            timeout: Duration::from_nanos(self.redis_timeout),
+            timeout: self.redis_timeout,
             failures_max: self.redis_failures,
-            pause: Duration::from_nanos(self.redis_pause),
-            sync_interval: Duration::from_nanos(self.sync_interval),
+            pause: self.redis_pause,
+            sync_interval: self.sync_interval,
             ..StoreSettings::default()
         };
         let opened = SharedEngine::new(Arc::clone(engine), &address, settings).await;

@@ -18,7 +18,7 @@ use tidegate::{
     DEFAULT_DOMAIN, Finding, KNOWN_LIMITS_MAX, WarningCode,
     clock::{Clock, WallStep, WallSteps},
     policy::{Client, Limit, Mode, Override},
-    time::Nanos,
+    time::Timestamp as ClockTime,
 };
 use tokio::{task::spawn_blocking, time::timeout};
 
@@ -144,7 +144,7 @@ struct Seen {
     certificate: Option<(Timestamp, String)>,
     limited_by_name: u64,
     /// The engine's clock, as of this look.
-    clock: (WallSteps, Nanos),
+    clock: (WallSteps, ClockTime),
     known_limits: usize,
     troubles: Vec<Trouble>,
     refused_for_room: RefusedForRoom,
@@ -448,14 +448,14 @@ impl Memory {
 }
 
 /// Wall time that was set within an hour, or for which the clock stands still.
-fn clock_set((steps, clock): &(WallSteps, Nanos), now: Timestamp) -> Option<Alert> {
-    let WallStep { at, ns, is_back } = steps.last?;
-    let ago = Duration::from_nanos(clock.saturating_sub(at));
+fn clock_set((steps, clock): &(WallSteps, ClockTime), now: Timestamp) -> Option<Alert> {
+    let WallStep { at, size: by, is_back } = steps.last?;
+    let ago = clock.duration_since(at);
     if ago >= CLOCK_SHOWN && !steps.is_standing {
         return None;
     }
     let since = now.checked_sub(ago).unwrap_or(now).to_string();
-    let (by, way) = (Duration::from_nanos(ns), if is_back { "back" } else { "forward" });
+    let way = if is_back { "back" } else { "forward" };
     let message = if steps.is_standing {
         format!("The clock of this machine was set {way} by {by:.1?}: quota comes back again once it has caught up")
     } else {
@@ -542,11 +542,11 @@ mod tests {
 
     #[test]
     fn a_step_of_wall_time_is_an_alert_for_an_hour_and_while_the_clock_stands() {
-        let at = 1_790_000_000_000_000_000;
-        let after = |steps, ago: Duration| clock_set(&(steps, at + ago.as_nanos() as Nanos), NOW);
+        let at = ClockTime::from_nanos(1_790_000_000_000_000_000);
+        let after = |steps, ago: Duration| clock_set(&(steps, at + ago), NOW);
         let mut steps = WallSteps::default();
         assert_eq!(after(steps, Duration::ZERO), None);
-        steps.last = Some(WallStep { at, ns: 3_600_000_000_000, is_back: true });
+        steps.last = Some(WallStep { at, size: Duration::from_hours(1), is_back: true });
         let alert = after(steps, Duration::from_secs(7)).expect("it is shown");
         assert_eq!((alert.code, alert.since), ("clock_set", "1969-12-31T23:59:53Z".to_owned()));
         assert_eq!(alert.message, "The clock of this machine was set back by 3600.0s: check its time service");

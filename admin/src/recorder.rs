@@ -135,7 +135,7 @@ impl Observer for Recorder {
         if !parts.identities.iter().any(|identity| self.sampler.has(identity.kind(), identity.value())) {
             return;
         }
-        let Some(record) = encode_request(observed.at(), &parts) else {
+        let Some(record) = encode_request(observed.at().as_nanos(), &parts) else {
             self.too_long.fetch_add(1);
             return;
         };
@@ -249,16 +249,17 @@ mod tests {
     use tidegate::{
         Engine, Identity, Rate, Request,
         clock::{Clock, ManualClock},
+        time::Timestamp,
     };
 
     use super::*;
 
     /// An engine whose decisions are recorded, by a clock that no other knows: it is in the year 2001.
     fn recording(one_in: u32, max_keys: usize) -> (Engine<ManualClock>, ManualClock, Arc<Recorder>) {
-        let clock = ManualClock::at(1_000_000_000 * SECOND_NS);
+        let clock = ManualClock::at(Timestamp::from_nanos(1_000_000_000 * SECOND_NS));
         let engine = Engine::for_simulation(max_keys, clock.clone(), 7);
         let (one_in, own) = (NonZeroU32::new(one_in).expect("not 0"), clock.clone());
-        let recorder = Arc::new(Recorder::new(one_in, &[1; SECRET_BYTES], move || own.now()));
+        let recorder = Arc::new(Recorder::new(one_in, &[1; SECRET_BYTES], move || own.now().as_nanos()));
         engine.observe(NonZeroU32::MIN, Arc::clone(&recorder));
         (engine, clock, recorder)
     }
@@ -273,14 +274,14 @@ mod tests {
         let (engine, clock, recorder) = recording(1, 10);
         let kept = KEPT.as_nanos() as u64;
         come(&engine, "ada", "/");
-        clock.advance(kept - SECOND_NS);
+        clock.advance(Duration::from_nanos(kept - SECOND_NS));
         come(&engine, "eve", "/");
         assert_eq!(recorder.state().requests, 2);
-        clock.advance(2 * SECOND_NS);
+        clock.advance(Duration::from_secs(2));
         let (records, state) = recorder.recorded();
         assert!(records.len() == 1 && records[0].ends_with(b"eve"), "{records:?}");
-        assert_eq!(state.from.map(|at| at.0), Some(clock.now() - 2 * SECOND_NS));
-        clock.advance(kept);
+        assert_eq!(state.from.map(|at| at.0), Some(clock.now().as_nanos() - 2 * SECOND_NS));
+        clock.advance(Duration::from_nanos(kept));
         assert_eq!((recorder.state().requests, recorder.state().bytes), (0, 0));
     }
 
@@ -295,12 +296,12 @@ mod tests {
             (complete, lost, too_long)
         };
         assert_eq!(told(&recorder), (false, 1, 1));
-        clock.advance(kept - 60 * SECOND_NS);
+        clock.advance(Duration::from_nanos(kept - 60 * SECOND_NS));
         come(&engine, "ada", &"/long".repeat(200));
         assert_eq!(told(&recorder), (false, 1, 2));
-        clock.advance(120 * SECOND_NS);
+        clock.advance(Duration::from_mins(2));
         assert_eq!(told(&recorder), (false, 0, 1));
-        clock.advance(kept);
+        clock.advance(Duration::from_nanos(kept));
         assert_eq!(told(&recorder), (true, 0, 0));
     }
 
@@ -412,7 +413,7 @@ mod tests {
             let engine = Engine::with_max_keys(1_000_000);
             let policy = tidegate::Snapshot::parse(POLICY, tidegate::formats::Format::Toml).expect("a policy");
             engine.publish(policy).expect("few limits");
-            let now = || tidegate::clock::SystemClock::new().now();
+            let now = || tidegate::clock::SystemClock::new().now().as_nanos();
             let recorder = one_in.map(|one_in| {
                 Arc::new(Recorder::new(NonZeroU32::new(one_in).expect("not 0"), &[1; SECRET_BYTES], now))
             });

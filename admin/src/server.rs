@@ -770,7 +770,7 @@ fn started(process: Process, record: Option<NonZeroU32>) -> Process {
 fn recorder(engine: &Arc<Engine>, one_in: NonZeroU32, secret: &[u8; SECRET_BYTES]) -> Arc<Recorder> {
     // The engine keeps the recorder, not the other way round.
     let clock = Arc::downgrade(engine);
-    let now = move || clock.upgrade().map_or(0, |engine| engine.clock().now());
+    let now = move || clock.upgrade().map_or(0, |engine| engine.clock().now().as_nanos());
     let recorder = Arc::new(Recorder::new(one_in, secret, now));
     engine.observe(NonZeroU32::MIN, Arc::clone(&recorder));
     recorder

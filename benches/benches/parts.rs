@@ -1,6 +1,6 @@
 //! The parts of a check, one by one, under criterion: the pure step, a bucket's compare-and-swap, the table, the full check.
 
-use std::hint::black_box;
+use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate::{
@@ -24,7 +24,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn step(c: &mut Criterion) {
     let mut group = c.benchmark_group("step");
     let now = SystemClock::new().now();
-    let window = Meter::FixedWindow(FixedWindow::new(1 << 24, 60_000_000_000).expect("fits"));
+    let window = Meter::FixedWindow(FixedWindow::new(1 << 24, Duration::from_mins(1)).expect("fits"));
     for (name, meter) in [("token_bucket", meter(1_000_000_000, 1_000_000)), ("fixed_window", window)] {
         group.bench_function(name, |b| b.iter(|| black_box(&meter).step(black_box(0), black_box(now), black_box(1))));
     }

@@ -7,7 +7,7 @@
 //! - Memory of the engine's table: [`memory`], [`load_curve`].
 //! - Statistics and documents: [`spread`], [`histogram`], [`markdown`].
 
-use std::error::Error;
+use std::{error::Error, time::Duration};
 
 use tidegate::{
     Engine, Snapshot,
@@ -83,7 +83,7 @@ pub fn engine_with<C: Clock>(max_keys: usize, clock: C, limit: &str) -> Engine<C
 /// If a number is out of range.
 #[must_use]
 pub fn meter(limit: u64, burst: u64) -> Meter {
-    Meter::TokenBucket(TokenBucket::new(limit, 1_000_000_000, burst).expect("fits"))
+    Meter::TokenBucket(TokenBucket::new(limit, Duration::from_secs(1), burst).expect("fits"))
 }
 
 /// Returns the key of 16 bytes with this number, on the stack.

@@ -52,8 +52,10 @@ impl WindowAlgorithm {
     pub fn keyed_limiter(self, max_keys: usize, limit: u32) -> Contender<'static> {
         let limit = limit.into();
         let meter = match self {
-            Self::Fixed => FixedWindow::new(limit, SECOND_NS).map(Meter::FixedWindow),
-            Self::SlidingCounter => SlidingWindowCounter::new(limit, SECOND_NS).map(Meter::SlidingWindowCounter),
+            Self::Fixed => FixedWindow::new(limit, Duration::from_secs(1)).map(Meter::FixedWindow),
+            Self::SlidingCounter => {
+                SlidingWindowCounter::new(limit, Duration::from_secs(1)).map(Meter::SlidingWindowCounter)
+            }
         };
         let limiter = KeyedLimiter::with_max_keys(meter.expect("fits"), max_keys);
         contender("tidegate, KeyedLimiter", limiter, |limiter, number| limiter.check(key_of(number)).is_allowed())

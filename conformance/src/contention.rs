@@ -10,6 +10,7 @@ use std::{
     thread,
     time::Duration,
 };
+use tidegate::time::Timestamp;
 
 use tidegate::{
     clock::{Clock, ManualClock},
@@ -74,7 +75,7 @@ pub(crate) fn contend(implementation: &dyn Implementation, numbers: &LimitNumber
     let (mut turns, mut round, deadline) = (0, 0, Deadline::new());
     loop {
         for is_moving in [false, true] {
-            let clock = ManualClock::at(1_790_035_200 * SECOND_NS + round * 12_345_678);
+            let clock = ManualClock::at(Timestamp::from_nanos(1_790_035_200 * SECOND_NS + round * 12_345_678));
             let Some(shared) = implementation.shared(numbers, &clock) else { return Ok(0) };
             let admissions = run(&*shared, numbers, &clock, is_moving);
             turns += turns_of(&admissions);
@@ -109,9 +110,9 @@ fn run(shared: &dyn SharedSubject, numbers: &LimitNumbers, clock: &ManualClock, 
             let key = (turn % usize::from(KEYS)) as u8;
             // Mostly the smallest cost, so that no token is left.
             let cost = if turn.is_multiple_of(7) { 1 + turn as u64 % cost_max } else { 1 };
-            let from = clock.now();
+            let from = clock.now().as_nanos();
             let answer = shared.check(key, cost);
-            let to = clock.now();
+            let to = clock.now().as_nanos();
             if answer.outcome == CheckOutcome::Allowed {
                 let is_exact = matches!(numbers.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
                 let between = answer.at.filter(|_| is_exact).map_or((from, to), |at| (at, at));
@@ -132,7 +133,7 @@ fn run(shared: &dyn SharedSubject, numbers: &LimitNumbers, clock: &ManualClock, 
             // Four periods, in steps that are long enough for each thread to run.
             for _ in 0..200 {
                 thread::sleep(Duration::from_micros(50));
-                clock.advance(numbers.period_ns / 50);
+                clock.advance(Duration::from_nanos(numbers.period_ns / 50));
             }
         }
         is_over.store(true, Ordering::SeqCst);

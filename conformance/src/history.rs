@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use tidegate::{
     algorithm::NUMBER_MAX,
     policy::Algorithm,
-    time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS},
+    time::{Nanos, PERIOD_MAX, PERIOD_MIN, SECOND_NS},
 };
 
 use crate::{
@@ -138,14 +138,15 @@ fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value =
         2 => 1..=NUMBER_MAX,
         1 => Just(NUMBER_MAX),
     ];
+    let [period_min, period_max] = [PERIOD_MIN, PERIOD_MAX].map(|period| period.as_nanos() as u64);
     let period_ns = prop_oneof![
         4 => prop::sample::select(vec![1, 60, 3_600, 86_400]).prop_map(|seconds| seconds * SECOND_NS),
         2 => (1..100u64).prop_map(|seconds| seconds * SECOND_NS),
         1 => (1..=366 * 86_400u64).prop_map(|seconds| seconds * SECOND_NS),
         2 => (1..5_000u64).prop_map(|ms| ms * 1_000_000),
-        1 => PERIOD_MIN_NS..=PERIOD_MAX_NS,
-        1 => Just(PERIOD_MIN_NS),
-        1 => Just(PERIOD_MAX_NS),
+        1 => period_min..=period_max,
+        1 => Just(period_min),
+        1 => Just(period_max),
     ];
     let burst = prop_oneof![
         3 => Just(None),
@@ -159,7 +160,7 @@ fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value =
         1 => Just(Some(NUMBER_MAX)),
     ];
     let parts = (prop::sample::select(algorithms), limit, period_ns, burst, max_debt, calendar());
-    parts.prop_map(|(algorithm, limit, period_ns, burst, max_debt, calendar)| {
+    parts.prop_map(move |(algorithm, limit, period_ns, burst, max_debt, calendar)| {
         // Windows hold smaller limits and count in whole seconds. The subject must refuse limits a little above its maximum.
         let limit_max = match algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => NUMBER_MAX,
@@ -173,7 +174,7 @@ fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value =
         let period_ns = match (algorithm, calendar) {
             (_, Some(calendar)) => calendar.period_ns(),
             (Algorithm::FixedWindow | Algorithm::SlidingWindowCounter, None) => {
-                period_ns.next_multiple_of(SECOND_NS).min(PERIOD_MAX_NS)
+                period_ns.next_multiple_of(SECOND_NS).min(period_max)
             }
             _ => period_ns,
         };

@@ -8,9 +8,10 @@ use std::{
     fmt::{self, Write},
     fs,
     path::Path,
+    time::Duration,
 };
 
-use tidegate::{Decision, Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, time::SECOND_NS};
+use tidegate::{Decision, Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, time::Timestamp};
 
 const LIMIT: u64 = 5;
 const PERIOD: f64 = 10.0;
@@ -18,7 +19,7 @@ const PERIOD: f64 = 10.0;
 const SHOWN_MS: u64 = 46_000;
 const SHOWN: f64 = SHOWN_MS as f64 / 1_000.0;
 /// The beginning of a window in 2026.
-const START_NS: u64 = 1_790_000_000 * SECOND_NS;
+const START: Timestamp = Timestamp::from_nanos(1_790_000_000_000_000_000);
 
 /// An algorithm, and the label of its line.
 struct Subject {
@@ -56,7 +57,7 @@ fn arrivals() -> impl Iterator<Item = u64> {
 /// Records the decisions of a real engine, on a clock that is set by hand.
 fn record(subject: &Subject) -> Result<Recording, Box<dyn Error>> {
     let Subject { algorithm, .. } = subject;
-    let clock = ManualClock::at(START_NS);
+    let clock = ManualClock::at(START);
     let engine = Engine::for_simulation(10, clock.clone(), 1);
     engine.publish(Snapshot::parse(
         &format!(
@@ -75,7 +76,7 @@ fn record(subject: &Subject) -> Result<Recording, Box<dyn Error>> {
     let mut recording = Recording::default();
     let mut coming = arrivals().peekable();
     for ms in (0..=SHOWN_MS).step_by(50) {
-        clock.set(START_NS + ms * 1_000_000);
+        clock.set(START + Duration::from_millis(ms));
         let now = ms as f64 / 1_000.0;
         recording.level(now, subject, &engine.peek(&request.without_cost()));
         while coming.next_if_eq(&ms).is_some() {

@@ -3,9 +3,12 @@
 //! `cargo run -p tidegate --example stacked_limits`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, time::Duration};
+use std::{
+    error::Error,
+    time::{Duration, UNIX_EPOCH},
+};
 
-use tidegate::{Engine, Identity, Request, Retry, Snapshot, clock::ManualClock, formats::Format, time::SECOND_NS};
+use tidegate::{Engine, Identity, Request, Retry, Snapshot, clock::ManualClock, formats::Format};
 
 const POLICY: &str = r#"
     [domains.default]
@@ -21,7 +24,7 @@ const POLICY: &str = r#"
 
 fn main() -> Result<(), Box<dyn Error>> {
     // The beginning of a day in 2026, on a clock that the program moves.
-    let clock = ManualClock::at(1_790_035_200 * SECOND_NS);
+    let clock = ManualClock::at(UNIX_EPOCH + Duration::from_hours(24 * 20_718));
     let engine = Engine::for_simulation(1_000, clock.clone(), 1);
     engine.publish(Snapshot::parse(POLICY, Format::Toml)?)?;
     let ada = [Identity::new("user", "ada")?];
@@ -43,13 +46,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         if limit == "default/tier:free/day" {
             break;
         }
-        clock.advance(u64::try_from(wait.as_nanos())?);
+        clock.advance(wait);
     }
     assert_eq!(admitted, 200);
 
     // A denial charges nothing, whichever limit refuses: the other two get all of their quota back meanwhile.
     for _ in 0..60 {
-        clock.advance(SECOND_NS);
+        clock.advance(Duration::from_secs(1));
         assert!(!engine.check(&request).is_allowed());
     }
     let mut minute = engine.handle("default/tier:free/minute", "user").ok_or("the limit is there")?;
@@ -64,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // The decision shows what is left of the tightest limit.
-    clock.advance(86_400 * SECOND_NS);
+    clock.advance(Duration::from_hours(24));
     let decision = engine.check(&request);
     println!("the next day: {:?} left of {}", decision.remaining(), decision.limit_id().unwrap_or_default());
     assert_eq!((decision.limit_id(), decision.remaining()), (Some("default/tier:free/burst"), Some(9)));

@@ -10,7 +10,6 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
 };
 
 use tidegate::{
@@ -57,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             (0..THREADS).map(|_| (work, jobs.clone())).map(|(work, jobs)| scope.spawn(move || work(jobs))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
     });
-    let (took, jobs) = (Duration::from_nanos(clock.now() - began), by_thread.iter().sum::<u64>());
+    let (took, jobs) = (clock.now().duration_since(began), by_thread.iter().sum::<u64>());
     println!("{jobs} jobs in {took:.2?}, by thread {by_thread:?}");
 
     // The threads never get more than the burst and the tokens that came back since.

@@ -3,9 +3,12 @@
 //! `cargo run -p tidegate --example virtual_time`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::error::Error;
+use std::{
+    error::Error,
+    time::{Duration, UNIX_EPOCH},
+};
 
-use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, time::SECOND_NS};
+use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
 
 const POLICY: &str = r#"
     [domains.default]
@@ -19,11 +22,11 @@ const POLICY: &str = r#"
 "#;
 
 /// Requests a minute, by the hour: quiet at night, two peaks.
-const LOAD: [u64; 24] = [1, 1, 1, 1, 1, 2, 4, 8, 12, 14, 15, 12, 9, 11, 14, 16, 14, 10, 8, 6, 5, 4, 2, 1];
+const LOAD: [u32; 24] = [1, 1, 1, 1, 1, 2, 4, 8, 12, 14, 15, 12, 9, 11, 14, 16, 14, 10, 8, 6, 5, 4, 2, 1];
 
 fn main() -> Result<(), Box<dyn Error>> {
     // The beginning of a day in 2026. The same seed and the same arrivals give the same day, every time.
-    let midnight = 1_790_035_200 * SECOND_NS;
+    let midnight = UNIX_EPOCH + Duration::from_hours(24 * 20_718);
     let clock = ManualClock::at(midnight);
     let engine = Engine::for_simulation(1_000, clock.clone(), 1);
     engine.publish(Snapshot::parse(POLICY, Format::Toml)?)?;
@@ -31,11 +34,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let request = Request::new(&ada)?;
 
     println!("hour  allowed  denied");
-    for (hour, load) in (0_u64..).zip(LOAD) {
+    for (hour, load) in (0..).zip(LOAD) {
         let before = engine.totals();
         for minute in hour * 60..(hour + 1) * 60 {
             for n in 0..load {
-                clock.set(midnight + minute * 60 * SECOND_NS + n * 60 * SECOND_NS / load);
+                clock.set(midnight + Duration::from_secs(minute * 60) + Duration::from_secs(u64::from(n) * 60) / load);
                 let _ = engine.check(&request);
             }
         }
@@ -47,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "x".repeat(denied as usize / 20)
         );
     }
-    let requests: u64 = LOAD.iter().sum::<u64>() * 60;
+    let requests = u64::from(LOAD.iter().sum::<u32>()) * 60;
     let totals = engine.totals();
     assert_eq!(totals.allowed + totals.denied, requests);
     for (limit, counts) in engine.limit_counts() {
@@ -57,6 +60,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Time only goes forward: a clock that is set back stays where it is.
     clock.set(midnight);
     let stands = engine.peek(&request);
-    assert!(stands.reset_at() > Some(std::time::Duration::from_nanos(midnight + 23 * 3_600 * SECOND_NS)));
+    assert!(stands.reset_at() > Some(midnight + Duration::from_hours(23)));
     Ok(())
 }

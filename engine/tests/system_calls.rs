@@ -103,12 +103,14 @@ mod strict {
             }
         });
         let (mut shared, mut shared_sums) = (leasing(engine), Sums::default());
-        let until = engine.clock().now() + SECOND / 2;
+        let until = engine.clock().now() + Duration::from_nanos(SECOND / 2);
         give_up_system_calls();
         let mut number = 0;
         let is_enough = |sums: &Sums| sums.allowed + sums.denied >= 100_000 && engine.leases_ended() > 0;
         // Long enough for the clock to be steered many times, and until the threads have met, for a minute at most.
-        while engine.clock().now() < until || (!is_enough(&sums) && engine.clock().now() < until + 60 * SECOND) {
+        while engine.clock().now() < until
+            || (!is_enough(&sums) && engine.clock().now() < until + Duration::from_nanos(60 * SECOND))
+        {
             number += 1;
             entry_points.pass(number, &mut sums);
             let has_ended = engine.leases_ended() > 0;

@@ -11,7 +11,7 @@ use std::{
 use http::{HeaderValue, Request};
 use http_body_util::{BodyExt, Full};
 use prost::Message;
-use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format, time::Timestamp};
 use tidegate_service::{
     Decider, ListenerSettings, Listeners,
     grpc::{
@@ -85,7 +85,8 @@ struct TestServer {
 
 /// The server of this process, on a thread of its own.
 static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
-    let engine = Arc::new(Engine::for_simulation(10_000, ManualClock::at(1_700_000_000_000_000_000), 7));
+    let engine =
+        Arc::new(Engine::for_simulation(10_000, ManualClock::at(Timestamp::from_nanos(1_700_000_000_000_000_000)), 7));
     engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room for its limits");
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let listener = listen();

@@ -8,7 +8,7 @@ use tidegate::{
     clock::{Clock, ManualClock},
     internals::{BeginResult, StoreAnswer, Verdict},
     policy::{Algorithm, Domain, Limit, Mode, OnFailure, Policy, Sharing, Tier},
-    time::SECOND_NS,
+    time::{SECOND_NS, Timestamp},
 };
 
 const USERS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -108,7 +108,7 @@ struct Run {
 ///
 /// If a property does not hold.
 pub fn operations(data: &[u8]) {
-    let clock = ManualClock::at(1_790_035_200 * SECOND_NS);
+    let clock = ManualClock::at(Timestamp::from_nanos(1_790_035_200 * SECOND_NS));
     let engine = Engine::for_simulation(MAX_KEYS, clock.clone(), 1);
     let mut run = Run { engine, clock, reservations: Vec::new(), admitted: Admitted::default(), capacity: u64::MAX };
     let mut input = Unstructured::new(data);
@@ -168,7 +168,7 @@ impl Run {
             let refused = checked.limit_id().map(str::to_owned);
             let ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
             // The end of a store's outage is unknown, so the wait of a degraded decision may be too short.
-            if waits && ns < LAST - self.clock.now() && checked.degraded().is_none() {
+            if waits && ns < LAST - self.clock.now().as_nanos() && checked.degraded().is_none() {
                 self.advance(ns);
                 let again = self.engine.peek(request);
                 let same = !again.is_allowed() && again.limit_id() == refused.as_deref();
@@ -231,7 +231,7 @@ impl Run {
     }
 
     fn advance(&mut self, ns: u64) {
-        self.clock.set(self.clock.now().saturating_add(ns).min(LAST));
+        self.clock.set(Timestamp::from_nanos(self.clock.now().as_nanos().saturating_add(ns).min(LAST)));
         self.admitted = Admitted::default();
     }
 

@@ -1,7 +1,11 @@
 //! Reads any text as a policy: it is valid and decides requests, or is rejected with its problems.
 
 use tidegate::{
-    Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, policy::Policy, time::SECOND_NS,
+    Engine, Identity, Request, Snapshot,
+    clock::ManualClock,
+    formats::Format,
+    policy::Policy,
+    time::{SECOND_NS, Timestamp},
 };
 
 /// Reads `data` as a document: the first byte chooses the format.
@@ -45,7 +49,7 @@ fn assert_round_trip(text: &str, format: Format) {
 
 /// Asserts that an engine decides by the policy, and that a peek agrees with the check.
 fn assert_decides(snapshot: Snapshot) {
-    let engine = Engine::for_simulation(64, ManualClock::at(1_790_035_200 * SECOND_NS), 1);
+    let engine = Engine::for_simulation(64, ManualClock::at(Timestamp::from_nanos(1_790_035_200 * SECOND_NS)), 1);
     let domains = ["default", "payments"];
     engine.publish(snapshot).expect("an engine without limits has room");
     for (kind, value) in [("user", "ada"), ("ip", "192.0.2.7"), ("ip", "2001:db8::1"), ("key", "a/b")] {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate::{Engine, RatedLimiter, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{Engine, RatedLimiter, Snapshot, clock::ManualClock, formats::Format, time::Timestamp};
 use tidegate_service::{
     Decider, ListenerSettings, Listeners,
     http::{Authorize, Http},
@@ -29,7 +29,7 @@ const POLICY: &str = r#"
 
 /// The address of the server of this process, which runs on a thread of its own.
 static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
-    let clock = ManualClock::at(1_700_000_000_000_000_000);
+    let clock = ManualClock::at(Timestamp::from_nanos(1_700_000_000_000_000_000));
     let engine = Arc::new(Engine::for_simulation(10_000, clock.clone(), 7));
     engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room for its limits");
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");

@@ -2,7 +2,7 @@
 
 use std::{
     fmt::{self, Write},
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use tidegate::{
@@ -107,7 +107,7 @@ type Numbers = [Option<(&'static str, Value)>; NUMBERS_MAX];
 
 fn x_ratelimit(decision: &Decision<'_>, reset: Reset) -> Numbers {
     let reset = match reset {
-        Reset::Epoch => decision.reset_at(),
+        Reset::Epoch => decision.reset_at().map(since_epoch),
         _ => decision.reset_after(),
     };
     [(LIMIT, decision.limit()), (REMAINING, decision.remaining()), (RESET, reset.map(seconds_rounded_up))]
@@ -144,6 +144,11 @@ fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
+/// Returns the time since the Unix epoch.
+fn since_epoch(time: SystemTime) -> Duration {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 fn seconds_rounded_up(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }
@@ -153,7 +158,7 @@ mod tests {
     use std::collections::HashSet;
 
     use proptest::prelude::*;
-    use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
+    use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, time::Timestamp};
 
     use super::*;
 
@@ -170,7 +175,9 @@ mod tests {
 
     /// Returns the headers of each of `times` denials by a window that has `seconds` left.
     fn denials(seconds: u64, settings: &str, times: usize) -> Vec<Vec<(&'static str, String)>> {
-        let clock = ManualClock::at(1_700_000_000_000_000_000 / (seconds * 1_000_000_000) * (seconds * 1_000_000_000));
+        let clock = ManualClock::at(Timestamp::from_nanos(
+            1_700_000_000_000_000_000 / (seconds * 1_000_000_000) * (seconds * 1_000_000_000),
+        ));
         let engine = Engine::for_simulation(100, clock, 7);
         let policy = format!(
             r#"

@@ -1,7 +1,9 @@
 //! Decides requests by a policy on a virtual clock, and counts the decisions.
 
 use tidegate::{
-    DEFAULT_DOMAIN, Engine, Identity, PublishError, Snapshot, TableShares, clock::ManualClock, time::Nanos,
+    DEFAULT_DOMAIN, Engine, Identity, PublishError, Snapshot, TableShares,
+    clock::ManualClock,
+    time::{Nanos, Timestamp},
 };
 
 use crate::{
@@ -102,7 +104,7 @@ impl Simulation {
     }
 
     pub(crate) fn decide(&mut self, now: Nanos, pending: &PendingRequest) {
-        self.clock.set(now);
+        self.clock.set(Timestamp::from_nanos(now));
         let (method, endpoint) = pending.text.split_at(pending.method_bytes.map_or(0, usize::from));
         let method = pending.method_bytes.map(|_| method);
         let client = pending.client.map(|client| self.clients.value(client));

@@ -13,7 +13,7 @@ use clap::Args;
 use serde_saphyr::Spanned;
 use tidegate::{
     CountedIdentity, DEFAULT_DOMAIN, Decision, Engine, IPV6_PREFIX, Identity, Problem, Problems, Request, RequestError,
-    Retry, TableShares, clock::ManualClock, policy::Policy,
+    Retry, TableShares, clock::ManualClock, policy::Policy, time::Timestamp,
 };
 use tidegate_replay::compare::{as_one_node, room_for};
 use tidegate_service::{
@@ -120,7 +120,7 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
     })?;
     let start = u64::try_from(start.0.as_nanosecond()).unwrap_or_default();
     let identities = cases.iter().map(|case| case.value.keys()).sum();
-    let clock = ManualClock::at(start);
+    let clock = ManualClock::at(Timestamp::from_nanos(start));
     let engine = Engine::for_simulation(room_for(identities, [Some(&policy), None]), clock.clone(), SEED)
         .with_shares(TableShares::WHOLE)
         .with_ipv6_prefix(arguments.ipv6_prefix);
@@ -138,7 +138,7 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
             return Err(refuse(".at", before));
         }
         at = moment;
-        clock.set(start.saturating_add(at));
+        clock.set(Timestamp::from_nanos(start.saturating_add(at)));
         let repeat = case.repeat.unwrap_or(1);
         for number in 1..=repeat {
             requests += 1;

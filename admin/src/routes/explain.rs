@@ -229,7 +229,7 @@ fn explain_by(
         return Err(Problem::field("/domain", format!("there is no domain `{}`", asked.domain)));
     };
     let now = Timestamp::now();
-    let why = domain.explain(&request, u64::try_from(now.as_nanosecond()).unwrap_or(0));
+    let why = domain.explain(&request, now.into());
     let wait = |limit: &InspectedLimit<'_>| match limit.outcome.map_or(Retry::Now, |outcome| outcome.retry()) {
         Retry::Never => block_ends_in_ms(limit.limit_id, &why.identities, now),
         retry => wait_ms(retry),

@@ -1,6 +1,6 @@
 //! Figures, asked for once; the stream has them as they change.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::{cmp::Reverse, collections::HashMap, time::SystemTime};
 
 use actix_web::web::{Data, Json};
 use schemars::JsonSchema;
@@ -213,7 +213,7 @@ fn uncovered(domain: &Domain, endpoint: &Endpoint, met: &Met, shown: &Shown<'_>)
     // Who comes does not matter here.
     let nobody = [Identity::new("any", "any").ok()?];
     let request = Request::new(&nobody).ok()?.endpoint(&met.example).ok()?.method(method);
-    let explanation = domain.explain(&request, 0);
+    let explanation = domain.explain(&request, SystemTime::UNIX_EPOCH);
     let is_for = |says: &RuleMatch<'_>| !matches!(says, RuleMatch::Disabled | RuleMatch::Endpoint | RuleMatch::Method);
     let matching: Vec<_> =
         explanation.rules.into_iter().filter(|(_, says)| is_for(says)).map(|(rule, _)| rule).collect();

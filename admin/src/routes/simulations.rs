@@ -230,7 +230,8 @@ async fn timeline(
 ) -> Result<Json<List<ClientTimeline, OfTimeline>>, Problem> {
     let Query(Timeline { sort: Order(sort, is_descending), outcome: which, bucket }) = query;
     let wanted = bucket.as_deref().map(parse_period).transpose();
-    let wanted_ms = wanted.map_err(|why| Problem::parameter("bucket", why))?.map(|ns| ns / 1_000_000);
+    let wanted_ms =
+        wanted.map_err(|why| Problem::parameter("bucket", why.to_string()))?.map(|wanted| wanted.as_millis() as u64);
     let from = page.after(|cursor| cursor.parse::<usize>().ok())?.unwrap_or(0);
     let list = look(state, id.into_inner(), &queries, move |outcome| {
         let kept_ms = outcome.summary.kept.bucket_ms;

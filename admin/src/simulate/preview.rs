@@ -216,8 +216,8 @@ fn made(asked: MadeRequests, timezone: Option<&String>) -> Result<(SyntheticTraf
     let made = TrafficPlan::single_row(row, DOMAIN)
         .map_err(|problems| wrong_rows(problems, |problem| format!("/traffic/{}", problem.field)))?;
     let start = start.map_or_else(|| beginning(timezone), |start| start.0);
-    let length = parse_period(&length).map_err(|why| Problem::field("/traffic/for", why))?;
-    Ok((made.traffic(start, seed.into()), start, length))
+    let length = parse_period(&length).map_err(|why| Problem::field("/traffic/for", why.to_string()))?;
+    Ok((made.traffic(start, seed.into()), start, length.as_nanos() as Nanos))
 }
 
 /// The requests of a client of a domain that the recorder has kept: when they came, and what they cost, nothing else.

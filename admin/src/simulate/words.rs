@@ -87,8 +87,8 @@ fn says(limit: &Limit, whom: &Whom, timezone: Option<&str>) -> String {
     let (most, rate, period) = (count(limit.limit), rate(limit), &limit.period);
     let burst = limit.burst.unwrap_or(limit.limit);
     let refill = || {
-        let period_ns = parse_period(period).unwrap_or_default();
-        length(u128::from(period_ns) * u128::from(burst) / u128::from(limit.limit))
+        let period = parse_period(period).unwrap_or_default();
+        length(period.as_nanos() * u128::from(burst) / u128::from(limit.limit))
     };
     let named = whom.named();
     let said = match limit.algorithm {

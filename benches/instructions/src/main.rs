@@ -9,6 +9,7 @@ use tidegate::{
     Decision, Engine, Identity, Request, Snapshot,
     clock::ManualClock,
     policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+    time::Timestamp,
 };
 
 /// Returns a policy in which each user has one limit and each address three; the tier `none` has a limit that one check uses up.
@@ -61,7 +62,7 @@ impl<'e> Extend<Decision<'e>> for DiscardDecisions {
 fn main() {
     let [work, rounds] = [1, 2].map(|place| env::args().nth(place).expect("the work, and the number of its rounds"));
     let rounds: u64 = rounds.parse().expect("a number of rounds");
-    let clock = ManualClock::at(1_790_035_200_000_000_000);
+    let clock = ManualClock::at(Timestamp::from_nanos(1_790_035_200_000_000_000));
     let engine = Engine::for_simulation(1_000, clock, 7);
     engine.publish(Arc::new(Snapshot::compile(&policy()).expect("a policy"))).expect("few limits");
     let key = *b"sixteen bytes !!";

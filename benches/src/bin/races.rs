@@ -24,9 +24,10 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::Duration,
 };
 
-use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, time::Timestamp};
 use tidegate_benches::random::Uniform;
 
 const POLICY: &str = r#"
@@ -87,7 +88,7 @@ fn main() {
 
 /// Runs the rounds on this number of threads. Returns the counts, and the number of charges that were given back.
 fn measure(threads: usize, rounds: u64) -> (RaceCounts, u64) {
-    let clock = ManualClock::at(1_790_035_200_000_000_000);
+    let clock = ManualClock::at(Timestamp::from_nanos(1_790_035_200_000_000_000));
     let engine = Engine::for_simulation(1_000, clock.clone(), 7);
     engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a policy")).expect("two limits");
     let (barrier, tickets, round) = (SpinBarrier::default(), AtomicU64::new(0), Mutex::new(Vec::<CheckRecord>::new()));
@@ -99,7 +100,7 @@ fn measure(threads: usize, rounds: u64) -> (RaceCounts, u64) {
         for _ in 0..rounds {
             if thread == 0 {
                 // All limits refill.
-                clock.advance(10_000_000_000);
+                clock.advance(Duration::from_secs(10));
             }
             barrier.wait(threads as u64);
             let mut denied = 0;

@@ -189,7 +189,7 @@ impl Implementation for Race {
 impl SharedSubject for Guarded {
     fn check(&self, key: u8, cost: u64) -> CheckReply {
         let lock = || self.plain.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.clock.now();
+        let now = self.clock.now().as_nanos();
         let mut plain = lock();
         let (answer, after) = plain.check(&plain.keys[usize::from(key)], now, cost);
         match self.race {

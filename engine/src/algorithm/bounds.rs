@@ -1,8 +1,6 @@
 //! The ranges of a limit's numbers, and the error for a number outside of them.
 
-use std::fmt;
-
-use crate::base::time::SECOND_NS;
+use std::{fmt, time::Duration};
 
 /// The largest whole number that a policy or a cost may carry: 2^53 - 1, the largest that every JSON reader keeps.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;
@@ -26,8 +24,8 @@ impl fmt::Display for Unfit {
 impl std::error::Error for Unfit {}
 
 /// Refuses a window whose period is not a whole number of seconds.
-pub(super) fn whole_seconds(period_ns: u64) -> Result<(), Unfit> {
-    if period_ns.is_multiple_of(SECOND_NS) {
+pub(super) fn whole_seconds(period: Duration) -> Result<(), Unfit> {
+    if period.subsec_nanos() == 0 {
         return Ok(());
     }
     let message = "a window counts in whole seconds; use 1s or more, or token_bucket".to_owned();
@@ -35,9 +33,14 @@ pub(super) fn whole_seconds(period_ns: u64) -> Result<(), Unfit> {
 }
 
 /// Refuses a value outside `min..=max`.
-pub(super) fn in_range(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), Unfit> {
+pub(super) fn in_range<T: PartialOrd + fmt::Debug + Copy>(
+    field: &'static str,
+    value: T,
+    min: T,
+    max: T,
+) -> Result<(), Unfit> {
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(Unfit { field, message: format!("{value} is out of range; from {min} to {max} fit") })
+    Err(Unfit { field, message: format!("{value:?} is out of range; from {min:?} to {max:?} fit") })
 }

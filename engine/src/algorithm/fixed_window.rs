@@ -5,7 +5,7 @@
 //! window's quota at its end, all of the next at its beginning. A thread that reads its clock late is counted in the
 //! newest window that the word has seen.
 
-use std::num::NonZero;
+use std::{num::NonZero, time::Duration};
 
 use super::{
     bounds::{Unfit, in_range, whole_seconds},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::base::{
     bit_field::Field,
-    time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
+    time::{Nanos, PERIOD_MAX, saturating_nanos},
 };
 
 const COUNT: Field = Field::lowest(25);
@@ -75,13 +75,13 @@ struct Window {
 }
 
 impl FixedWindow {
-    /// Creates a limit of `limit` tokens (1 to 2^24) per window of `period_ns`: whole seconds, 1 second to 366 days.
-    pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
+    /// Creates a limit of `limit` tokens (1 to 2^24) per window of `period`: whole seconds, 1 second to 366 days.
+    pub fn new(limit: u64, period: Duration) -> Result<Self, Unfit> {
         in_range("limit", limit, 1, LIMIT_MAX)?;
-        whole_seconds(period_ns)?;
-        in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
+        whole_seconds(period)?;
+        in_range("period", period, Duration::from_secs(1), PERIOD_MAX)?;
         // It is at least a second. The type spares each step the test for zero.
-        let windows = Windows::Every(NonZero::new(period_ns).unwrap_or(NonZero::<u64>::MIN));
+        let windows = Windows::Every(NonZero::new(saturating_nanos(period)).unwrap_or(NonZero::<u64>::MIN));
         Ok(Self { limit, windows, ahead_ns: 0 })
     }
 
@@ -224,6 +224,7 @@ fn pack(unit: u64, count: u64) -> u64 {
 #[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
+    use crate::base::time::SECOND_NS;
 
     #[test]
     fn the_word_table_in_the_docs_states_the_constants() {
@@ -238,8 +239,8 @@ mod tests {
 
     #[test]
     fn a_word_looks_idle_only_after_its_window_and_soon_after() {
-        for period_ns in [SECOND_NS, 7 * SECOND_NS, 86_400 * SECOND_NS, PERIOD_MAX_NS] {
-            let window = FixedWindow::new(LIMIT_MAX, period_ns).expect("fits");
+        for period_ns in [SECOND_NS, 7 * SECOND_NS, 86_400 * SECOND_NS, saturating_nanos(PERIOD_MAX)] {
+            let window = FixedWindow::new(LIMIT_MAX, Duration::from_nanos(period_ns)).expect("fits");
             for now in [0, 1, SECOND_NS - 1, 1_790_000_000 * SECOND_NS + 12_345, (1 << 63) + 99] {
                 let Verdict::Admit(word) = window.step(0, now, LIMIT_MAX) else { panic!("an empty window refused") };
                 let end = (now / period_ns + 1) * period_ns;
@@ -302,6 +303,6 @@ mod tests {
     fn calendars_are_the_same_by_their_list_alone() {
         let (one, other) = (calendar(5), FixedWindow::of(5, Calendar::new(&[1_000, 4_000])).expect("fits"));
         assert!(one.has_windows_of(&FixedWindow { limit: 9, ..one }) && !one.has_windows_of(&other));
-        assert!(!one.has_windows_of(&FixedWindow::new(5, 1_000 * SECOND_NS).expect("fits")));
+        assert!(!one.has_windows_of(&FixedWindow::new(5, Duration::from_secs(1_000)).expect("fits")));
     }
 }

@@ -1,5 +1,7 @@
 //! The meter of a limit: its numbers, compiled for its algorithm.
 
+use std::time::Duration;
+
 use super::{
     carry::Carry,
     fixed_window::FixedWindow,
@@ -54,8 +56,15 @@ impl Meter {
         each!(self, algorithm => algorithm.capacity())
     }
 
-    /// Returns the nanoseconds in which the whole [`capacity`](Self::capacity) comes back: for a bucket, from empty to full; for
-    /// a window, its length (for a calendar, the mean length).
+    /// Returns the time in which the whole [`capacity`](Self::capacity) comes back: for a bucket, from empty to full; for a window,
+    /// its length (for a calendar, the mean length).
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        Duration::from_nanos(self.period_ns())
+    }
+
+    /// Returns the nanoseconds of [`period`](Self::period).
+    #[doc(hidden)]
     #[must_use]
     pub fn period_ns(&self) -> u64 {
         each!(self, algorithm => algorithm.whole_period_ns())

@@ -1,6 +1,6 @@
 //! A meter as text. A store keeps it beside a word, so that other readers can interpret the word.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use super::{
     bounds::Unfit, fixed_window::FixedWindow, meter::Meter, sliding_window_counter::SlidingWindowCounter,
@@ -31,20 +31,15 @@ impl FromStr for Meter {
         let mut parts = text.split('/');
         let algorithm = parts.next().unwrap_or_default();
         let numbers = parts.map(str::parse).collect::<Result<Vec<u64>, _>>().map_err(|_| strange())?;
+        let period = Duration::from_nanos;
         Ok(match (algorithm, &numbers[..]) {
-            ("token_bucket", &[limit, period_ns, burst]) => {
-                Self::TokenBucket(TokenBucket::new(limit, period_ns, burst)?)
+            ("token_bucket", &[limit, ns, burst]) => Self::TokenBucket(TokenBucket::new(limit, period(ns), burst)?),
+            ("leaky_bucket", &[limit, ns, burst]) => Self::LeakyBucket(TokenBucket::new(limit, period(ns), burst)?),
+            ("fixed_window", &[limit, ns]) => Self::FixedWindow(FixedWindow::new(limit, period(ns))?),
+            ("sliding_window_counter", &[limit, ns]) => {
+                Self::SlidingWindowCounter(SlidingWindowCounter::new(limit, period(ns))?)
             }
-            ("leaky_bucket", &[limit, period_ns, burst]) => {
-                Self::LeakyBucket(TokenBucket::new(limit, period_ns, burst)?)
-            }
-            ("fixed_window", &[limit, period_ns]) => Self::FixedWindow(FixedWindow::new(limit, period_ns)?),
-            ("sliding_window_counter", &[limit, period_ns]) => {
-                Self::SlidingWindowCounter(SlidingWindowCounter::new(limit, period_ns)?)
-            }
-            ("sliding_window_log", &[limit, period_ns]) => {
-                Self::SlidingWindowLog(SlidingWindowLog::new(limit, period_ns)?)
-            }
+            ("sliding_window_log", &[limit, ns]) => Self::SlidingWindowLog(SlidingWindowLog::new(limit, period(ns))?),
             _ => return Err(strange()),
         })
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{bounds::NUMBER_MAX, meter::Meter, token_bucket::TokenBucket};
-use crate::base::time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
+use crate::base::time::{PERIOD_MAX, PERIOD_MIN, saturating_nanos};
 
 /// A number of tokens per period, and the most at once (the burst). [`Limiter`](crate::Limiter) and
 /// [`KeyedLimiter`](crate::KeyedLimiter) are made of a rate or of a [`Meter`]; a check of a
@@ -24,30 +24,29 @@ use crate::base::time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
 #[must_use]
 pub struct Rate {
     limit: u64,
-    period_ns: u64,
+    period: Duration,
     burst: u64,
 }
 
 impl Rate {
     /// Creates a rate of `limit` tokens a second, with a burst of `limit`.
     pub const fn per_second(limit: u64) -> Self {
-        Self { limit, period_ns: SECOND_NS, burst: limit }
+        Self { limit, period: Duration::from_secs(1), burst: limit }
     }
 
     /// Creates a rate of `limit` tokens a minute, with a burst of `limit`.
     pub const fn per_minute(limit: u64) -> Self {
-        Self { limit, period_ns: 60 * SECOND_NS, burst: limit }
+        Self { limit, period: Duration::from_mins(1), burst: limit }
     }
 
     /// Creates a rate of `limit` tokens an hour, with a burst of `limit`.
     pub const fn per_hour(limit: u64) -> Self {
-        Self { limit, period_ns: 3_600 * SECOND_NS, burst: limit }
+        Self { limit, period: Duration::from_hours(1), burst: limit }
     }
 
     /// Creates a rate of `limit` tokens in a period, with a burst of `limit`. The period is clamped to between 1 ms and 366 days.
     pub fn per(limit: u64, period: Duration) -> Self {
-        let period_ns = period.as_nanos().clamp(PERIOD_MIN_NS.into(), PERIOD_MAX_NS.into()) as u64;
-        Self { limit, period_ns, burst: limit }
+        Self { limit, period: period.clamp(PERIOD_MIN, PERIOD_MAX), burst: limit }
     }
 
     /// Returns the same rate with at most `burst` tokens at once. A client may spend the burst after a pause, before it is held
@@ -58,20 +57,20 @@ impl Rate {
 
     /// Returns the limit, the period in nanoseconds, and the burst.
     pub(crate) fn numbers(self) -> [u64; 3] {
-        [self.limit, self.period_ns, self.burst]
+        [self.limit, saturating_nanos(self.period), self.burst]
     }
 }
 
 /// Converts a rate to its token bucket, or to `None` where it admits nothing.
 impl From<Rate> for Option<TokenBucket> {
-    fn from(Rate { limit, period_ns, burst }: Rate) -> Self {
+    fn from(Rate { limit, period, burst }: Rate) -> Self {
         if limit == 0 || burst == 0 {
             return None;
         }
         let limit = limit.min(NUMBER_MAX);
-        let burst = burst.min(TokenBucket::burst_max(limit, period_ns));
+        let burst = burst.min(TokenBucket::burst_max(limit, saturating_nanos(period)));
         // Clamped numbers are never out of range.
-        TokenBucket::new(limit, period_ns, burst).ok()
+        TokenBucket::new(limit, period, burst).ok()
     }
 }
 

@@ -131,6 +131,8 @@ impl Meter {
 
 #[cfg(all(test, not(engine_loom)))]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -146,16 +148,18 @@ mod tests {
         let numbers = || (1_u64..50, 1_u64..10, 1_u64..60);
         prop_oneof![
             numbers().prop_map(|(limit, seconds, burst)| {
-                Meter::TokenBucket(TokenBucket::new(limit * 7, seconds * SECOND_NS, burst).expect("fits"))
+                Meter::TokenBucket(TokenBucket::new(limit * 7, Duration::from_secs(seconds), burst).expect("fits"))
             }),
             numbers().prop_map(|(limit, seconds, _)| {
-                Meter::FixedWindow(FixedWindow::new(limit, seconds * SECOND_NS).expect("fits"))
+                Meter::FixedWindow(FixedWindow::new(limit, Duration::from_secs(seconds)).expect("fits"))
             }),
             numbers().prop_map(|(limit, seconds, _)| {
-                Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, seconds * SECOND_NS).expect("fits"))
+                Meter::SlidingWindowCounter(
+                    SlidingWindowCounter::new(limit, Duration::from_secs(seconds)).expect("fits"),
+                )
             }),
             numbers().prop_map(|(limit, seconds, _)| {
-                Meter::SlidingWindowLog(SlidingWindowLog::new(limit, seconds * SECOND_NS).expect("fits"))
+                Meter::SlidingWindowLog(SlidingWindowLog::new(limit, Duration::from_secs(seconds)).expect("fits"))
             }),
         ]
     }
@@ -271,7 +275,7 @@ mod tests {
             period_ns in prop_oneof![Just(SECOND_NS), Just(60 * SECOND_NS), 1_000_000..2 * SECOND_NS],
             burst in 1_u64..1_000_000,
         ) {
-            let bucket = TokenBucket::new(limit, period_ns, burst).expect("fits");
+            let bucket = TokenBucket::new(limit, Duration::from_nanos(period_ns), burst).expect("fits");
             for meter in [Meter::TokenBucket(bucket), Meter::LeakyBucket(bucket)] {
                 prop_assert_eq!(meter.to_string().parse::<Meter>(), Ok(meter));
             }

@@ -11,6 +11,8 @@
 //! above, rounded up to a multiple of n / 2^(29 - bits of n), so at most 0.4 % of the limit too many are counted, which
 //! only denies.
 
+use std::time::Duration;
+
 use super::{
     bounds::{Unfit, in_range, whole_seconds},
     carry::{Carry, Used},
@@ -19,7 +21,7 @@ use super::{
 };
 use crate::base::{
     bit_field::Field,
-    time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
+    time::{Nanos, PERIOD_MAX, saturating_nanos},
 };
 
 /// Both counts. The meter divides these bits by its limit.
@@ -56,13 +58,13 @@ struct Windows {
 }
 
 impl SlidingWindowCounter {
-    /// Creates a limit of `limit` tokens (1 to 2^20) per `period_ns`: whole seconds, 1 second to 366 days.
-    pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
+    /// Creates a limit of `limit` tokens (1 to 2^20) per `period`: whole seconds, 1 second to 366 days.
+    pub fn new(limit: u64, period: Duration) -> Result<Self, Unfit> {
         in_range("limit", limit, 1, LIMIT_MAX)?;
-        whole_seconds(period_ns)?;
-        in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
+        whole_seconds(period)?;
+        in_range("period", period, Duration::from_secs(1), PERIOD_MAX)?;
         let present = Field::lowest(u64::BITS - limit.leading_zeros());
-        Ok(Self { limit, period_ns, present, ahead_ns: 0 })
+        Ok(Self { limit, period_ns: saturating_nanos(period), present, ahead_ns: 0 })
     }
 
     /// Returns the same limit for a clock that is `ns` nanoseconds ahead of wall time.
@@ -251,6 +253,7 @@ impl SlidingWindowCounter {
 #[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
+    use crate::base::time::SECOND_NS;
 
     #[test]
     fn the_word_table_in_the_docs_states_the_constants() {
@@ -267,7 +270,7 @@ mod tests {
     #[test]
     fn the_count_before_is_exact_below_2_to_the_14_and_close_above() {
         for limit in [1, 2, 255, 1_000, (1 << 14) - 1, 1 << 14, 100_000, LIMIT_MAX - 1, LIMIT_MAX] {
-            let meter = SlidingWindowCounter::new(limit, SECOND_NS).expect("fits");
+            let meter = SlidingWindowCounter::new(limit, Duration::from_secs(1)).expect("fits");
             let mut worst = 0;
             for used in (0..=limit).step_by(1 + limit as usize / 5_000).chain([limit]) {
                 let counted = meter.unstored(meter.stored(used));
@@ -282,8 +285,8 @@ mod tests {
 
     #[test]
     fn a_word_looks_idle_only_after_both_windows_and_soon_after() {
-        for period_ns in [SECOND_NS, 7 * SECOND_NS, 86_400 * SECOND_NS, PERIOD_MAX_NS] {
-            let meter = SlidingWindowCounter::new(LIMIT_MAX, period_ns).expect("fits");
+        for period_ns in [SECOND_NS, 7 * SECOND_NS, 86_400 * SECOND_NS, saturating_nanos(PERIOD_MAX)] {
+            let meter = SlidingWindowCounter::new(LIMIT_MAX, Duration::from_nanos(period_ns)).expect("fits");
             for now in [0, 1, SECOND_NS - 1, 1_790_000_000 * SECOND_NS + 12_345] {
                 let Verdict::Admit(word) = meter.step(0, now, LIMIT_MAX) else { panic!("an empty window refused") };
                 let idle = (now / period_ns + 2) * period_ns;

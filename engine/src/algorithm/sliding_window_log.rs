@@ -13,6 +13,8 @@
 //! length p either, but as few as n in just under 2p where the use is steady. Time is rounded to 2^13 ns, against the
 //! client: an admission counts for up to 2^14 ns (16 microseconds) longer than p.
 
+use std::time::Duration;
+
 use super::{
     bounds::{Unfit, in_range},
     carry::{Carry, Used},
@@ -20,7 +22,7 @@ use super::{
 };
 use crate::base::{
     bit_field::Field,
-    time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS},
+    time::{Nanos, PERIOD_MAX, PERIOD_MAX_NS, PERIOD_MIN, saturating_nanos},
 };
 
 /// Tokens in use.
@@ -45,11 +47,11 @@ pub struct SlidingWindowLog {
 }
 
 impl SlidingWindowLog {
-    /// Creates a limit of `limit` tokens (1 to 4,096) in every interval of `period_ns` (1 ms to 366 days).
-    pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
+    /// Creates a limit of `limit` tokens (1 to 4,096) in every interval of `period` (1 ms to 366 days).
+    pub fn new(limit: u64, period: Duration) -> Result<Self, Unfit> {
         in_range("limit", limit, 1, LIMIT_MAX)?;
-        in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
-        Ok(Self { limit, period_ns })
+        in_range("period", period, PERIOD_MIN, PERIOD_MAX)?;
+        Ok(Self { limit, period_ns: saturating_nanos(period) })
     }
 
     /// Returns the instant from which an admission at `now` no longer counts.
@@ -189,8 +191,8 @@ mod tests {
 
     #[test]
     fn a_word_looks_idle_only_after_a_period_and_soon_after() {
-        for period_ns in [PERIOD_MIN_NS, PERIOD_MIN_NS + 1, 7_000_000_000, PERIOD_MAX_NS] {
-            let log = SlidingWindowLog::new(LIMIT_MAX, period_ns).expect("fits");
+        for period_ns in [1_000_000, 1_000_001, 7_000_000_000, PERIOD_MAX_NS] {
+            let log = SlidingWindowLog::new(LIMIT_MAX, Duration::from_nanos(period_ns)).expect("fits");
             for now in [0, 1, UNIT_NS - 1, UNIT_NS, 1_790_000_000_000_012_345, NOW_MAX] {
                 let Verdict::Admit(word) = log.step(0, now, LIMIT_MAX) else { panic!("an empty log refused") };
                 let idle = now + period_ns;

@@ -13,7 +13,7 @@
 //! * **faster**: `cost x p/n` is rounded up once per admitted call, so a call loses less than 1 nanosecond of refill. A
 //!   single call of b is admitted by a full bucket; b calls of 1 in zero time may fall short of b by that nanosecond each.
 
-use std::{fmt, num::NonZero};
+use std::{fmt, num::NonZero, time::Duration};
 
 use super::{
     bounds::{NUMBER_MAX, Unfit, in_range},
@@ -21,7 +21,7 @@ use super::{
     remote_add::RemoteAdd,
     verdict::{Receipt, Verdict},
 };
-use crate::base::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
+use crate::base::time::{Nanos, PERIOD_MAX, PERIOD_MIN, PERIOD_MIN_NS, SECOND_NS, saturating_nanos};
 
 /// The longest time that refilling a whole burst may take: a hundred years, so that no instant overflows.
 const FILL_MAX_NS: u64 = 100 * 366 * 86_400 * SECOND_NS;
@@ -83,13 +83,13 @@ impl TokenBucket {
         (add_ns.get() <= self.fill_ns).then_some(OneToken { add_ns, fill_ns: self.fill_ns })
     }
 
-    /// Creates a bucket in which `limit` tokens (1 to 2^53 - 1) come back every `period_ns` (1 ms to 366 days), and at most `burst`
-    /// are there at once.
-    pub fn new(limit: u64, period_ns: u64, burst: u64) -> Result<Self, Unfit> {
+    /// Creates a bucket in which `limit` tokens (1 to 2^53 - 1) come back every `period` (1 ms to 366 days), and at most `burst` are
+    /// there at once.
+    pub fn new(limit: u64, period: Duration, burst: u64) -> Result<Self, Unfit> {
         in_range("limit", limit, 1, NUMBER_MAX)?;
-        in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
+        in_range("period", period, PERIOD_MIN, PERIOD_MAX)?;
         in_range("burst", burst, 1, NUMBER_MAX)?;
-        let (tokens, period_ns) = refill(limit, period_ns);
+        let (tokens, period_ns) = refill(limit, saturating_nanos(period));
         let fill_ns = u128::from(burst) * u128::from(period_ns) / u128::from(tokens);
         match u64::try_from(fill_ns) {
             Ok(fill_ns) if fill_ns <= FILL_MAX_NS => Ok(Self { tokens, period_ns, fill_ns, burst }),
@@ -269,12 +269,12 @@ mod tests {
         #[test]
         fn a_step_of_one_token_is_the_step_of_a_cost_of_one(
             limit in 1..=NUMBER_MAX,
-            period_ns in PERIOD_MIN_NS..=PERIOD_MAX_NS,
+            period_ns in PERIOD_MIN_NS..=saturating_nanos(PERIOD_MAX),
             burst in prop_oneof![1..10_u64, 1..=NUMBER_MAX],
             now in prop_oneof![0..=u64::MAX, 1_790_000_000 * SECOND_NS..1_800_000_000 * SECOND_NS],
             ahead in prop_oneof![Just(0_u64), 0..10 * SECOND_NS, 0..=u64::MAX],
         ) {
-            let Ok(bucket) = TokenBucket::new(limit, period_ns, burst.min(TokenBucket::burst_max(limit, period_ns)).max(1)) else {
+            let Ok(bucket) = TokenBucket::new(limit, Duration::from_nanos(period_ns), burst.min(TokenBucket::burst_max(limit, period_ns)).max(1)) else {
                 return Ok(());
             };
             let Some(one_token) = bucket.one_token() else {

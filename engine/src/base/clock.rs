@@ -18,14 +18,19 @@ pub use coarse::{CoarseClock, TickError};
 pub use manual::ManualClock;
 pub use system::SystemClock;
 
-use crate::base::{atomic::Cell64, time::Nanos};
+use std::time::Duration;
 
-/// Gives the time, in nanoseconds since the Unix epoch.
+use crate::base::{
+    atomic::Cell64,
+    time::{Nanos, Timestamp},
+};
+
+/// A source of time for limiters and engines.
 ///
 /// # Wall time that is set back
 ///
 /// The time must never go back for any thread, and over threads by no more than a microsecond: a clock that is behind mints
-/// nothing, it only denies. So a clock whose wall time is set back by an hour goes on, and is an hour [ahead](Self::ahead_ns)
+/// nothing, it only denies. So a clock whose wall time is set back by an hour goes on, and is an hour [ahead](Self::ahead)
 /// of wall time from then on. Everything that the engine stores is an instant of the clock, not of wall time:
 ///
 /// | stored | when wall time is set back |
@@ -38,16 +43,16 @@ use crate::base::{atomic::Cell64, time::Nanos};
 /// bucket and log may be full again and every window be a new one: at most one burst is minted for each key.
 pub trait Clock: Send + Sync + 'static {
     /// Returns the time now.
-    fn now(&self) -> Nanos;
+    fn now(&self) -> Timestamp;
 
-    /// Returns the nanoseconds by which the time is ahead of wall time because wall time was set back.
-    fn ahead_ns(&self) -> u64 {
-        0
+    /// Returns how far the time is ahead of wall time because wall time was set back.
+    fn ahead(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Returns wall time now, as far as the clock follows it. It may go back.
-    fn wall(&self) -> Nanos {
-        self.now().saturating_sub(self.ahead_ns())
+    fn wall(&self) -> Timestamp {
+        self.now() - self.ahead()
     }
 
     /// Returns the steps of wall time that the clock has met.
@@ -55,10 +60,10 @@ pub trait Clock: Send + Sync + 'static {
         WallSteps::default()
     }
 
-    /// Returns the nanoseconds by which a reading may be behind by design. The wait of a denied request is longer by as much, so
-    /// that waiting exactly that long is enough.
-    fn resolution_ns(&self) -> u64 {
-        0
+    /// Returns how far a reading may be behind by design. The wait of a denied request is longer by as much, so that waiting
+    /// exactly that long is enough.
+    fn resolution(&self) -> Duration {
+        Duration::ZERO
     }
 }
 
@@ -82,9 +87,9 @@ pub struct WallSteps {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WallStep {
     /// The clock's own time when it met the step.
-    pub at: Nanos,
-    /// The size of the step, in nanoseconds.
-    pub ns: u64,
+    pub at: Timestamp,
+    /// The size of the step.
+    pub size: Duration,
     /// Whether wall time went back.
     pub is_back: bool,
 }

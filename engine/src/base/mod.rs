@@ -1,6 +1,6 @@
 //! The foundation of all other layers: time and clocks, atomics, hashes and keys. It knows nothing of limits.
 //!
-//! * `time`: nanoseconds since the Unix epoch, and periods
+//! * `time`: `Timestamp`, an instant of a clock, and periods as policies write them
 //! * `lock`: locks a mutex, also a poisoned one
 //! * `bit_field`: bit fields of a 64-bit word
 //! * `address`: IP addresses and their networks

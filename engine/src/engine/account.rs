@@ -124,7 +124,7 @@ impl<'l> Account<'l> {
 
     #[inline(always)]
     pub(super) fn decided_by<C: Clock>(&self, buckets: &Buckets<C>, place: usize, charged: ChargeResult) -> DecidedBy {
-        let outcome = self.outcome(&charged).at_resolution(buckets.clock.resolution_ns());
+        let outcome = self.outcome(&charged).at_resolution(buckets.clock.resolution());
         let is_stored = matches!(charged.site, BucketSite::Store);
         DecidedBy { place, limit: self.limit.index, is_stored, outcome }
     }
@@ -211,7 +211,7 @@ impl<'l> Account<'l> {
             return self.look_striped(buckets, held.word, now);
         }
         // Like a first touch, this reads the clock anew: what was used at an older time may have been forgotten since.
-        let now = if held.is_some() { now } else { buckets.clock.now() };
+        let now = if held.is_some() { now } else { buckets.now() };
         let word = self.word(buckets, held)?;
         let charged = self.step(word, now, BucketSite::Slot);
         Ok(if held.is_some() { charged } else { self.if_there_is_room(buckets, charged) })
@@ -245,7 +245,7 @@ impl<'l> Account<'l> {
             return Err(StaleSnapshot);
         }
         let held = held.unwrap_or(BucketState::word(self.limit.generation, 0));
-        match self.limit.current(held, &buckets.table.rings, || buckets.clock.now()) {
+        match self.limit.current(held, &buckets.table.rings, || buckets.now()) {
             Ok(word) => Ok(word),
             Err(ConversionError::Stray) => {
                 self.replace_stray(buckets, held);
@@ -263,7 +263,7 @@ impl<'l> Account<'l> {
     #[cold]
     fn replace_stray<C: Clock>(&self, buckets: &Buckets<C>, stray: BucketState) {
         if buckets.announced.load() == self.version {
-            let settled = |held| (held == stray).then(|| self.limit.replacement_for_stray(stray, buckets.clock.now()));
+            let settled = |held| (held == stray).then(|| self.limit.replacement_for_stray(stray, buckets.now()));
             buckets.table.change(self.key, settled);
         }
     }
@@ -373,7 +373,7 @@ impl<'l> Account<'l> {
         match self.charge_slot(buckets, now, &mut RaceCounts { retries, ..RaceCounts::default() }) {
             Ok(charged) => charged,
             // Like a first touch, this reads the clock anew: this check may have stalled.
-            Err(full) => Ok(self.without_room(buckets, buckets.clock.now(), full)),
+            Err(full) => Ok(self.without_room(buckets, buckets.now(), full)),
         }
     }
 
@@ -409,7 +409,7 @@ impl<'l> Account<'l> {
                         return Ok(charged);
                     }
                     // The striping has ended, and was paid for at a later time than that of this check.
-                    now = buckets.clock.now();
+                    now = buckets.now();
                 }
                 Err(newer) => return Ok(Err(newer)),
             }
@@ -429,7 +429,7 @@ impl<'l> Account<'l> {
             self.limit.group,
             self.key,
             now,
-            || buckets.clock.now(),
+            || buckets.now(),
             met,
             |held, now| {
                 let is_striped = held.is_some_and(|held| self.is_striped(held));

@@ -102,7 +102,7 @@ impl<C: Clock> Engine<C> {
     fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> SnapshotResult<Decisions<'_>> {
         let buckets = &self.buckets;
         let active = self.active.load();
-        let now = buckets.clock.now();
+        let now = buckets.now();
         let rated: Vec<ActiveLimit> = requests
             .iter()
             .filter_map(|(_, rate)| {
@@ -254,7 +254,7 @@ impl<'r, 'l> AtomicBatch<'r, 'l> {
         for (number, (entry, decision)) in open {
             let mut admitted = Admitted::new();
             // A first touch is charged at a time read anew, and a later charge of the same key must not be behind that.
-            let now = buckets.clock.now();
+            let now = buckets.now();
             let decided = buckets.charge_all(active, self.accounts(entry), now, NO_ANSWERS, &mut admitted);
             match decided {
                 Ok(allowed) if allowed.is_allowed() => {

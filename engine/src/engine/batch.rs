@@ -55,7 +55,7 @@ struct BatchClock<'b, C> {
 impl<'b, C: Clock> BatchClock<'b, C> {
     fn new(buckets: &'b Buckets<C>) -> Self {
         let later = Self::charged_later(buckets);
-        Self { buckets, now: buckets.clock.now(), later }
+        Self { buckets, now: buckets.now(), later }
     }
 
     #[inline(always)]

@@ -8,7 +8,9 @@ use crossbeam_utils::CachePadded;
 use crate::{
     base::{
         atomic::{Cell64, Counter},
+        clock::Clock,
         hash::KeyHasher,
+        time::Nanos,
     },
     engine::names::LimitNames,
     storage::{refund_log::RefundLog, striping::StripePool, table::Table},
@@ -31,6 +33,14 @@ pub(crate) struct Buckets<C> {
     pub(crate) give_backs: Counter,
     pub(crate) refund_log: RefundLog,
     pub(crate) stripes: StripePool,
+}
+
+impl<C: Clock> Buckets<C> {
+    /// Reads the clock, in the nanoseconds of words.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> Nanos {
+        self.clock.now().as_nanos()
+    }
 }
 
 impl<C> Buckets<C> {

@@ -97,7 +97,7 @@ impl<C: Clock> Engine<C> {
         request: &Request<'_>,
         decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> SnapshotResult<T>,
     ) -> T {
-        self.with_plan_by(Snapshot::plan, request, || self.buckets.clock.now(), decide)
+        self.with_plan_by(Snapshot::plan, request, || self.buckets.now(), decide)
     }
 
     /// Works as [`with_plan`](Self::with_plan) does, with another way to plan and another clock.

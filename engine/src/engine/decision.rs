@@ -1,10 +1,13 @@
 //! `Decision`, the result of a check, `Outcome`, the result of one limit, and `Denied`, the error of a denial.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use crate::{
     algorithm::{Meter, Verdict},
-    base::time::Nanos,
+    base::time::{Nanos, saturating_nanos},
     engine::{
         active_policy::PolicyOrder,
         names::{LimitIndex, LimitNames},
@@ -88,10 +91,12 @@ pub struct Outcome {
 impl Outcome {
     /// Returns the outcome as a clock of this resolution can promise it.
     #[inline(always)]
-    pub(crate) fn at_resolution(self, ns: u64) -> Self {
+    pub(crate) fn at_resolution(self, resolution: Duration) -> Self {
         let verdict = match self.verdict {
             // The clock may be this far behind when the request is repeated.
-            Verdict::Later { wait_ns } => Verdict::Later { wait_ns: wait_ns.saturating_add(ns) },
+            Verdict::Later { wait_ns } => {
+                Verdict::Later { wait_ns: wait_ns.saturating_add(saturating_nanos(resolution)) }
+            }
             decided => decided,
         };
         Self { verdict, ..self }
@@ -190,11 +195,11 @@ impl Outcome {
         Duration::from_nanos(self.meter.map_or(0, |meter| meter.reset_after_ns(self.word, self.now)))
     }
 
-    /// Returns the time at which the limit has all of its quota again, if no other call comes meanwhile: time since the
-    /// Unix epoch, by the limiter's clock, which may be [ahead](crate::clock::Clock::ahead_ns) of wall time.
+    /// Returns the time at which the limit has all of its quota again, if no other call comes meanwhile. It is by the limiter's
+    /// clock, which may be [ahead](crate::clock::Clock::ahead) of wall time.
     #[must_use]
-    pub fn reset_at(&self) -> Duration {
-        Duration::from_nanos(self.now).saturating_add(self.reset_after())
+    pub fn reset_at(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_nanos(self.now) + self.reset_after()
     }
 }
 
@@ -361,13 +366,13 @@ impl<'e> Decision<'e> {
         self.decided_by.map(|by| by.outcome.reset_after())
     }
 
-    /// Returns the time at which the limit has all of its quota again, if no other request comes meanwhile: time since
-    /// the Unix epoch, by wall time as the engine's clock follows it.
+    /// Returns the time at which the limit has all of its quota again, if no other request comes meanwhile. It is wall time, as
+    /// the engine's clock follows it.
     #[must_use]
-    pub fn reset_at(&self) -> Option<Duration> {
+    pub fn reset_at(&self) -> Option<SystemTime> {
         let by = self.decided_by?;
         let now = if by.is_stored { by.outcome.now } else { self.names.wall(by.outcome.now) };
-        Some(Duration::from_nanos(now).saturating_add(by.outcome.reset_after()))
+        Some(UNIX_EPOCH + Duration::from_nanos(now) + by.outcome.reset_after())
     }
 
     /// Returns the place in the plan of the limit that decided.

@@ -47,7 +47,7 @@ impl MeteredLimit {
     #[inline(always)]
     pub(crate) fn outcome<C: Clock>(&self, buckets: &Buckets<C>, cost: u64, stepped: StepResult) -> Outcome {
         let StepResult { verdict, word, now } = stepped;
-        Outcome { meter: Some(self.meter), cost, verdict, word, now }.at_resolution(buckets.clock.resolution_ns())
+        Outcome { meter: Some(self.meter), cost, verdict, word, now }.at_resolution(buckets.clock.resolution())
     }
 
     /// Returns the decision of a charge of this cost, under the policy of this version.

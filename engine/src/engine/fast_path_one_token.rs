@@ -119,7 +119,7 @@ impl OneTokenLimit {
     #[inline(always)]
     pub(crate) fn outcome<C: Clock>(&self, buckets: &Buckets<C>, stepped: StepResult) -> Outcome {
         let StepResult { verdict, word, now } = stepped;
-        Outcome { meter: Some(self.meter), cost: 1, verdict, word, now }.at_resolution(buckets.clock.resolution_ns())
+        Outcome { meter: Some(self.meter), cost: 1, verdict, word, now }.at_resolution(buckets.clock.resolution())
     }
 
     /// Returns the decision of a charge, under the policy of this version.
@@ -141,23 +141,31 @@ impl OneTokenLimit {
 mod models;
 #[cfg(all(test, not(engine_loom)))]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use crate::{
         KeyedLimiter,
         algorithm::{FixedWindow, Meter, SlidingWindowCounter, TokenBucket},
-        base::{clock::ManualClock, hash::KeyHasher, time::SECOND_NS},
+        base::{
+            clock::ManualClock,
+            hash::KeyHasher,
+            time::{SECOND_NS, Timestamp},
+        },
     };
 
     fn meters() -> impl Strategy<Value = Meter> {
         (0..4_u8, 1..20_u64, 1..5_u64, 1..20_u64).prop_map(|(which, limit, seconds, burst)| {
             let period_ns = seconds * SECOND_NS;
-            let bucket = TokenBucket::new(limit, period_ns, burst).expect("fits");
+            let bucket = TokenBucket::new(limit, Duration::from_nanos(period_ns), burst).expect("fits");
             match which {
                 0 => Meter::TokenBucket(bucket),
                 1 => Meter::LeakyBucket(bucket),
-                2 => Meter::FixedWindow(FixedWindow::new(limit, period_ns).expect("fits")),
-                _ => Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, period_ns).expect("fits")),
+                2 => Meter::FixedWindow(FixedWindow::new(limit, Duration::from_nanos(period_ns)).expect("fits")),
+                _ => Meter::SlidingWindowCounter(
+                    SlidingWindowCounter::new(limit, Duration::from_nanos(period_ns)).expect("fits"),
+                ),
             }
         })
     }
@@ -170,7 +178,7 @@ mod tests {
             meter in meters(),
             checks in prop::collection::vec((0..6_u64, 0..3_u64, 0..SECOND_NS), 1..200),
         ) {
-            let clock = ManualClock::at(1_790_000_000 * SECOND_NS);
+            let clock = ManualClock::at(Timestamp::from_nanos(1_790_000_000 * SECOND_NS));
             // There is room for four keys, so that some are outside of their two lines.
             let mut limiters = [(); 3].map(|()| KeyedLimiter::with_clock(meter, 4, clock.clone()));
             for limiter in &mut limiters {
@@ -182,7 +190,7 @@ mod tests {
             called.metered.as_mut().expect("no log").fast_path.native = None;
             (long.limit.fast_path, long.metered, called.one_token, long.one_token) = (None, None, None, None);
             for (key, cost, ns) in checks {
-                clock.advance(ns);
+                clock.advance(Duration::from_nanos(ns));
                 let [short, called, long] = limiters.each_ref().map(|limiter| match cost {
                     0 => limiter.peek(key),
                     1 => limiter.check(key),

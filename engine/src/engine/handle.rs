@@ -139,7 +139,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[inline(always)]
     pub fn check_n(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
         let (hash, buckets) = (self.hash(&key), &self.engine.buckets);
-        match self.charge_one_token(|| buckets.table.key_lines(hash), cost, || buckets.clock.now()) {
+        match self.charge_one_token(|| buckets.table.key_lines(hash), cost, || buckets.now()) {
             Ok((stepped, limit)) => Ok(self.decided_one(limit, stepped)),
             Err(missed) => self.check_metered(hash, key.text(), cost, missed),
         }
@@ -166,7 +166,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     fn peek_at_cost(&mut self, key: &impl Key, cost: u64) -> Decision<'e> {
         let (engine, identity) = (self.engine, KeyHasher::identity_of(self.limit_hash, self.hash(key)));
         self.with_entry(identity, cost, |handle, entry| {
-            engine.buckets.peek(&handle.active, entry, engine.buckets.clock.now())
+            engine.buckets.peek(&handle.active, entry, engine.buckets.now())
         })
     }
 
@@ -210,7 +210,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         let missed = match (&self.metered, missed) {
             (Some(limit), FastPathMiss::Untried) if is_in_range(cost) => {
                 let lines = buckets.table.key_lines(hash);
-                match limit.charge(lines, cost, || buckets.clock.now(), || self.is_newest()) {
+                match limit.charge(lines, cost, || buckets.now(), || self.is_newest()) {
                     Ok(stepped) => return Ok(self.decided(limit, cost, stepped)),
                     Err(missed) => missed,
                 }
@@ -239,8 +239,8 @@ impl<'e, C: Clock> Handle<'e, C> {
         if !is_in_range(cost) {
             return Err(RequestError::Cost(cost));
         }
-        let clock = &self.engine.buckets.clock;
-        Ok(self.decide(hash, value, cost, || clock.now(), missed))
+        let buckets = &self.engine.buckets;
+        Ok(self.decide(hash, value, cost, || buckets.now(), missed))
     }
 
     /// Decides a check at this time, after it missed the fast path of one token.

@@ -137,7 +137,7 @@ impl Observer for HeavyHitters {
             self.skipped.next();
             return;
         };
-        sketches.fade(observed.at(), self.half_life_ns);
+        sketches.fade(observed.at().as_nanos(), self.half_life_ns);
         sketches.all.add(key, observed);
         if !observed.decision().is_allowed() {
             sketches.denied.add(key, observed);

@@ -66,7 +66,7 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), RequestError>(())
     /// ```
     pub fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
-        let clock = || self.buckets.clock.now();
+        let clock = || self.buckets.now();
         self.with_plan_by(Snapshot::plan_with_hidden, request, clock, |active, plan, now| {
             self.inspect_plan(active, plan, now, NO_ANSWERS)
         })

@@ -26,7 +26,7 @@ impl<C: Clock> Engine<C> {
     /// of theirs is denied if the table has no slot for it.
     #[must_use]
     pub fn drained_limits(&self) -> Vec<LimitIndex> {
-        let (active, now) = (self.active.load(), self.buckets.clock.now());
+        let (active, now) = (self.active.load(), self.buckets.now());
         let limits = active.limits.iter().filter(|limit| limit.counter.is_some());
         let drained = limits.filter(|limit| self.buckets.table.shares.is_drained(limit.id, now));
         drained.map(|limit| LimitIndex(limit.index)).collect()
@@ -52,7 +52,7 @@ impl<C: Clock> Engine<C> {
     /// thousand of them. With `max_keys` live keys it is two thirds full.
     #[must_use]
     pub fn fill(&self) -> f64 {
-        self.buckets.table.fill(self.buckets.clock.now())
+        self.buckets.table.fill(self.buckets.now())
     }
 
     /// Returns the number of live keys, estimated from as many slots. [`count_live_keys`](Self::count_live_keys) is
@@ -70,7 +70,7 @@ impl<C: Clock> Engine<C> {
     /// a million keys. Checks go on meanwhile.
     #[must_use]
     pub fn count_live_keys(&self, most: usize) -> Option<usize> {
-        self.buckets.table.count_live(self.buckets.clock.now(), most)
+        self.buckets.table.count_live(self.buckets.now(), most)
     }
 
     /// Returns how often a hot key, which many threads hit, was given a lease since the engine was made: its tokens are

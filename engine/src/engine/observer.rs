@@ -11,7 +11,12 @@ use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    base::{atomic::Cell64, hash::IdentityHash, lock::lock, time::Nanos},
+    base::{
+        atomic::Cell64,
+        hash::IdentityHash,
+        lock::lock,
+        time::{Nanos, Timestamp},
+    },
     engine::{decision::Decision, names::LimitIndex},
     policy::{
         planner::PlanEntry,
@@ -74,14 +79,14 @@ impl<'a> Observed<'a> {
 
     /// Returns the time of the decision, by the engine's clock.
     #[must_use]
-    pub fn at(&self) -> Nanos {
-        self.now
+    pub fn at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.now)
     }
 
     /// Returns the time of the decision by wall time, as the engine follows it.
     #[must_use]
-    pub fn wall(&self) -> Nanos {
-        self.decision.names.wall(self.now)
+    pub fn wall(&self) -> Timestamp {
+        Timestamp::from_nanos(self.decision.names.wall(self.now))
     }
 
     /// Returns the limit that decided, whose full name the decision has; `None` if no limit applied.

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     algorithm::Meter,
-    base::{clock::Clock, lock::lock},
+    base::{clock::Clock, lock::lock, time::saturating_nanos},
     engine::{
         active_policy::{ActiveLimit, ActivePolicy, ConversionError},
         buckets::Buckets,
@@ -91,11 +91,12 @@ impl<C: Clock> Engine<C> {
     /// times, and then no more.
     ///
     /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
     /// use tidegate::{Engine, clock::ManualClock};
     ///
-    /// let clock = ManualClock::at(1_790_035_200_000_000_000);
+    /// let clock = ManualClock::at(UNIX_EPOCH + Duration::from_hours(24));
     /// let engine = Engine::with_clock(1_000, clock.clone());
-    /// clock.set_wall_back(3_600_000_000_000);
+    /// clock.set_wall_back(Duration::from_hours(1));
     /// assert!(engine.follow_wall_time());
     /// assert!(!engine.follow_wall_time());
     /// ```
@@ -103,7 +104,7 @@ impl<C: Clock> Engine<C> {
         let clock = &self.buckets.clock;
         // A clock looks at wall time when it is read.
         clock.now();
-        let is_bound = || self.active.load().ahead == clock.ahead_ns();
+        let is_bound = || self.active.load().ahead == saturating_nanos(clock.ahead());
         if is_bound() {
             return false;
         }
@@ -165,9 +166,9 @@ impl<C: Clock> Engine<C> {
     /// Empties the slots and overflow buckets of limits, by id, that no check can reach: the idle ones, or all if it
     /// `is_forced`. Returns the ids of which something is left.
     fn clear(&self, ids: &HashSet<u32>, is_forced: bool) -> HashSet<u32> {
-        let Buckets { table, stripes, clock, .. } = &self.buckets;
-        stripes.end(table, || clock.now(), |limit| ids.contains(&limit));
-        let (now, mut left) = (clock.now(), HashSet::new());
+        let Buckets { table, stripes, .. } = &self.buckets;
+        stripes.end(table, || self.buckets.now(), |limit| ids.contains(&limit));
+        let (now, mut left) = (self.buckets.now(), HashSet::new());
         table.clear(
             |limit| ids.contains(&limit),
             |slot| is_forced || slot.is_free(now),
@@ -182,7 +183,7 @@ impl<C: Clock> Engine<C> {
         self.make_room(publisher, &publish.snapshot)?;
         let PublisherState { limit_ids, retired } = publisher;
         let buckets = &self.buckets;
-        let (ahead, shares) = (buckets.clock.ahead_ns(), &buckets.table.shares);
+        let (ahead, shares) = (saturating_nanos(buckets.clock.ahead()), &buckets.table.shares);
         let mut active = limit_ids.bind(publish, version, ahead, &buckets.hasher, &buckets.names, shares);
         let of_many = active.limits.iter().filter(|limit| limit.counter.is_some()).count();
         shares.come_into_force(active.limits.len(), of_many, active.snapshot.domains.len());
@@ -197,10 +198,10 @@ impl<C: Clock> Engine<C> {
         let changed: HashSet<u32> =
             active.limits.iter().filter(|limit| limit.has_changed()).map(|limit| limit.id).collect();
         if !changed.is_empty() {
-            buckets.stripes.hold_back(&buckets.table, || buckets.clock.now(), |limit| changed.contains(&limit));
+            buckets.stripes.hold_back(&buckets.table, || buckets.now(), |limit| changed.contains(&limit));
         }
         // This is as late as possible: what is charged between this instant and the swap counts as charged at it.
-        active.set_change_time(buckets.clock.now());
+        active.set_change_time(buckets.now());
         let active = Arc::new(active);
         // This comes right before the swap: until that is done, a check of a stray bucket tries again and again.
         self.buckets.announced.store(version);
@@ -228,15 +229,15 @@ impl<C: Clock> Engine<C> {
                 return held;
             };
             let next = limit.to_close(held).or_else(|| limit.in_new_ring(held, table, spare));
-            next.unwrap_or_else(|| match limit.current(held, &table.rings, || self.buckets.clock.now()) {
+            next.unwrap_or_else(|| match limit.current(held, &table.rings, || self.buckets.now()) {
                 Ok(word) => BucketState::word(limit.generation, word),
-                Err(ConversionError::Stray) => limit.replacement_for_stray(held, self.buckets.clock.now()),
+                Err(ConversionError::Stray) => limit.replacement_for_stray(held, self.buckets.now()),
                 Err(ConversionError::Lost) => held,
             })
         };
         table.sweep(|limit| changed.contains_key(&limit), convert);
         let generation = |limit| changed.get(&limit).map(|limit| limit.generation);
-        self.buckets.stripes.revoke(table, || self.buckets.clock.now(), generation);
+        self.buckets.stripes.revoke(table, || self.buckets.now(), generation);
     }
 }
 

@@ -293,7 +293,7 @@ impl<C: Clock> Engine<C> {
     /// [`inspect_with`](Self::inspect_with). Returns `None` if the store keeps none of them.
     #[must_use]
     pub fn begin_inspection<'r>(&self, request: &'r Request<'r>) -> Option<Pending<'r>> {
-        let clock = || self.buckets.clock.now();
+        let clock = || self.buckets.now();
         self.with_plan_by(Snapshot::plan_with_hidden, request, clock, |active, plan, _| {
             let is_any = plan.iter().any(|charge| is_stored(active, charge));
             Ok(is_any.then(|| self.pending(active, request, plan, &[], true)))
@@ -315,7 +315,7 @@ impl<C: Clock> Engine<C> {
             }
         }
         let answers = StoreAnswers { answers: &by_place, otherwise: Degraded::StoreFailed };
-        let found = self.inspect_plan(active, plan, self.buckets.clock.now(), answers);
+        let found = self.inspect_plan(active, plan, self.buckets.now(), answers);
         // Answers for another engine mean nothing here, and a newer policy may have other limits.
         let is_ours = Arc::ptr_eq(&pending.engine, &self.buckets.id);
         found.ok().filter(|_| is_ours).unwrap_or_else(|| self.inspect(request))
@@ -394,7 +394,7 @@ impl<C: Clock> Engine<C> {
         let mut by_place = AnswersByPlace::new();
         let places = place_answers(active, plan, answers.iter().copied(), &mut by_place);
         let mut reserved = is_reserving.then(|| Vec::with_capacity(plan.len()));
-        let now = self.buckets.clock.now();
+        let now = self.buckets.now();
         let decision = self.finish_with(active, request, plan, (&by_place, now), is_look, reserved.as_mut());
         let is_allowed = decision.is_allowed();
         let reserve = |reserved| Reservation::of(&self.buckets, request, active, plan, reserved);
@@ -444,7 +444,7 @@ impl<C: Clock> Engine<C> {
                 buckets.charge_all(begun_policy, &accounts, now, answers, &mut admitted)
             };
             let Ok(decision) = decided else {
-                now = buckets.clock.now();
+                now = buckets.now();
                 continue;
             };
             if !is_look {

@@ -104,10 +104,10 @@ impl<C: Clock> KeyedLimiter<C> {
     /// Charges one token to `key`, or changes nothing and says why not.
     #[inline(always)]
     pub fn check(&self, key: impl Key) -> Outcome {
-        let (hash, clock) = (self.hash(&key), &self.buckets.clock);
+        let hash = self.hash(&key);
         let Some(limit) = &self.one_token else { return self.charge_metered(hash, 1, FastPathMiss::Untried) };
         // No policy is published, so none is newer.
-        match limit.charge(&self.buckets.stripes, self.lines(hash), || clock.now(), || true) {
+        match limit.charge(&self.buckets.stripes, self.lines(hash), || self.buckets.now(), || true) {
             Ok(stepped) => limit.outcome(&self.buckets, stepped),
             Err(missed) => self.charge_metered(hash, 1, missed),
         }
@@ -119,7 +119,7 @@ impl<C: Clock> KeyedLimiter<C> {
     fn charge_metered(&self, hash: KeyHash, cost: u64, missed: FastPathMiss) -> Outcome {
         let missed = match (&self.metered, missed) {
             (Some(limit), FastPathMiss::Untried) => {
-                match limit.charge(self.lines(hash), cost, || self.buckets.clock.now(), || true) {
+                match limit.charge(self.lines(hash), cost, || self.buckets.now(), || true) {
                     Ok(stepped) => return limit.outcome(&self.buckets, cost, stepped),
                     Err(missed) => missed,
                 }
@@ -138,7 +138,7 @@ impl<C: Clock> KeyedLimiter<C> {
     #[inline(never)]
     fn charge_slow_path(&self, hash: KeyHash, cost: u64, missed: FastPathMiss) -> Outcome {
         let account = Account::without_policy(&self.limit, IdentityHash::of(hash), cost);
-        let read_clock = || self.buckets.clock.now();
+        let read_clock = || self.buckets.now();
         self.first(&account, || account.charge_after(&self.buckets, &read_clock, missed))
     }
 
@@ -188,13 +188,13 @@ impl<C: Clock> KeyedLimiter<C> {
 
     pub(crate) fn look(&self, limit: &ActiveLimit, hash: KeyHash, cost: u64) -> Outcome {
         let account = Account::without_policy(limit, IdentityHash::of(hash), cost);
-        self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()).map(|preview| preview.charged))
+        self.first(&account, || account.look(&self.buckets, self.buckets.now()).map(|preview| preview.charged))
     }
 
     #[inline(always)]
     pub(crate) fn charge(&self, limit: &ActiveLimit, hash: KeyHash, cost: u64) -> Outcome {
         let account = Account::without_policy(limit, IdentityHash::of(hash), cost);
-        self.first(&account, || account.charge(&self.buckets, &|| self.buckets.clock.now()))
+        self.first(&account, || account.charge(&self.buckets, &|| self.buckets.now()))
     }
 
     /// Returns the outcome of an attempt. It is the first one, because without a publish no snapshot is stale.
@@ -202,7 +202,7 @@ impl<C: Clock> KeyedLimiter<C> {
     fn first(&self, account: &Account<'_>, mut attempt: impl FnMut() -> SnapshotResult<ChargeResult>) -> Outcome {
         loop {
             if let Ok(charged) = attempt() {
-                return account.outcome(&charged).at_resolution(self.buckets.clock.resolution_ns());
+                return account.outcome(&charged).at_resolution(self.buckets.clock.resolution());
             }
         }
     }

@@ -104,11 +104,11 @@ impl<C: Clock> RatedLimiter<C> {
     /// shares.
     ///
     /// ```
-    /// use std::num::NonZeroU16;
+    /// use std::{num::NonZeroU16, time::Duration};
     /// use tidegate::{RatedLimiter, algorithm::TokenBucket, clock::SystemClock};
     ///
     /// let limiter = RatedLimiter::with_groups(1_000, SystemClock::new());
-    /// let year = TokenBucket::new(1, 31_536_000_000_000_000, 1)?; // 1 a year
+    /// let year = TokenBucket::new(1, Duration::from_hours(365 * 24), 1)?; // 1 a year
     /// for key in 0..10_000_u64 {
     ///     limiter.check_n_in_group(NonZeroU16::MIN, key, year, 1);
     /// }

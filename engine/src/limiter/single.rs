@@ -29,12 +29,13 @@ use crate::{
 /// [`Rate`] sets the burst too, and any [`Meter`] can take its place:
 ///
 /// ```
-/// use tidegate::{Limiter, Rate, algorithm::{FixedWindow, Meter}, time::SECOND_NS};
+/// use std::time::Duration;
+/// use tidegate::{Limiter, Rate, algorithm::{FixedWindow, Meter}};
 ///
 /// let even = Limiter::new(Rate::per_second(100).burst(1));
 /// assert_eq!(even.check().remaining(), 0);
 ///
-/// let daily = Limiter::new(Meter::FixedWindow(FixedWindow::new(1_000, 86_400 * SECOND_NS)?));
+/// let daily = Limiter::new(Meter::FixedWindow(FixedWindow::new(1_000, Duration::from_hours(24))?));
 /// assert_eq!(daily.check_n(10).remaining(), 990);
 /// # Ok::<(), tidegate::algorithm::Unfit>(())
 /// ```
@@ -64,14 +65,14 @@ impl<C: Clock> Limiter<C> {
     /// Returns a limiter as [`new`](Limiter::new) does, by another clock: for tests and simulation.
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::time::{Duration, SystemTime};
     /// use tidegate::{Limiter, Rate, Retry, clock::ManualClock};
     ///
-    /// let clock = ManualClock::at(1_790_000_000_000_000_000); // nanoseconds since 1970
+    /// let clock = ManualClock::at(SystemTime::UNIX_EPOCH);
     /// let limiter = Limiter::with_clock(Rate::per_second(10).burst(1), clock.clone());
     /// assert!(limiter.check().is_allowed());
     /// assert_eq!(limiter.check().retry(), Retry::After(Duration::from_millis(100)));
-    /// clock.advance(100_000_000);
+    /// clock.advance(Duration::from_millis(100));
     /// assert!(limiter.check().is_allowed());
     /// ```
     #[must_use]
@@ -113,11 +114,11 @@ impl<C: Clock> Limiter<C> {
 
     /// Returns what [`check_n`](Self::check_n) would answer now. Charges nothing.
     pub fn peek_n(&self, cost: u64) -> Outcome {
-        let now = self.clock.now();
+        let now = self.clock.now().as_nanos();
         let word = self.bucket.update(Next::Leave);
         let verdict = self.meter.map_or(Verdict::Never, |meter| meter.step(word, now, cost));
         let word = verdict.admitted().unwrap_or(word);
-        Outcome { meter: self.meter, cost, verdict, word, now }.at_resolution(self.clock.resolution_ns())
+        Outcome { meter: self.meter, cost, verdict, word, now }.at_resolution(self.clock.resolution())
     }
 
     #[inline(always)]
@@ -128,12 +129,12 @@ impl<C: Clock> Limiter<C> {
     /// Charges what `step` admits. `meter` and `cost` are those that `step` uses.
     #[inline(always)]
     fn charge_by(&self, meter: Option<Meter>, cost: u64, step: impl Fn(u64, Nanos) -> Verdict) -> Outcome {
-        let now = self.clock.now();
+        let now = self.clock.now().as_nanos();
         let (verdict, word) = self.bucket.update(|word| match step(word, now) {
             verdict @ Verdict::Admit(after) => Next::Write(after, (verdict, after)),
             verdict => Next::Leave((verdict, word)),
         });
-        Outcome { meter, cost, verdict, word, now }.at_resolution(self.clock.resolution_ns())
+        Outcome { meter, cost, verdict, word, now }.at_resolution(self.clock.resolution())
     }
 
     /// Returns the clock that the limiter reads.

@@ -2,15 +2,14 @@
 //!
 //! The code reads every rule and client of the document, where the compiled snapshot uses indexes; a test compares both.
 
-use crate::{
-    base::time::Nanos,
-    policy::{
-        document::{Client, Domain, Rule},
-        matcher::Matcher,
-        path::{PathBuffer, normalize_path},
-        pattern::{Pattern, PatternTree},
-        request::{Identity, Request},
-    },
+use std::time::SystemTime;
+
+use crate::policy::{
+    document::{Client, Domain, Rule},
+    matcher::Matcher,
+    path::{PathBuffer, normalize_path},
+    pattern::{Pattern, PatternTree},
+    request::{Identity, Request},
 };
 
 /// The explanation of a decision: the identities of a request, and the rules of its domain.
@@ -72,9 +71,9 @@ pub enum RuleMatch<'a> {
 }
 
 impl Domain {
-    /// Explains which limits apply to the request at time `now` (Unix nanoseconds), and why. The policy must be valid.
+    /// Explains which limits apply to the request at time `now`, and why. The policy must be valid.
     #[must_use]
-    pub fn explain<'a>(&'a self, request: &Request<'a>, now: Nanos) -> Explanation<'a> {
+    pub fn explain<'a>(&'a self, request: &Request<'a>, now: SystemTime) -> Explanation<'a> {
         let identities: Vec<_> =
             request.identities.iter().map(|identity| self.explain_identity(*identity, request, now)).collect();
         let mut buffer = PathBuffer::new();
@@ -97,7 +96,7 @@ impl Domain {
         &'a self,
         identity: Identity<'a>,
         request: &Request<'a>,
-        now: Nanos,
+        now: SystemTime,
     ) -> ExplainedIdentity<'a> {
         let matching = self.clients.iter().filter(|client| client.kind == identity.kind()).filter_map(|client| {
             let matcher = Matcher::parse(&client.kind, &client.value).ok()?;
@@ -115,7 +114,7 @@ impl Domain {
             identity,
             client,
             tier: of_client.or_else(|| hint.map(|tier| (tier, TierOrigin::Hint))).or(default),
-            has_ended: until.is_some_and(|until| until.as_nanosecond() <= i128::from(now)),
+            has_ended: until.is_some_and(|until| SystemTime::from(until) <= now),
         }
     }
 

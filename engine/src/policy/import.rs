@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     algorithm::{NUMBER_MAX, WINDOW_LIMIT_MAX},
-    base::time::{PERIOD_MAX_NS, SECOND_NS},
+    base::time::PERIOD_MAX,
     policy::{
         compiled::Snapshot,
         document::{Algorithm, Limit, Mode, Policy, Rule},
@@ -199,7 +199,7 @@ fn window(
     (id, limit, seconds): (String, u64, u64),
     mode: Mode,
 ) -> Option<Limit> {
-    let period_max = PERIOD_MAX_NS / SECOND_NS;
+    let period_max = PERIOD_MAX.as_secs();
     if seconds == 0 || seconds > period_max {
         let what = format!("a period of {seconds} s; from 1 s to {period_max} s fit");
         notes.warn(at, field, what, "the limit is left out");

@@ -94,8 +94,8 @@ fn meter(report: &mut ProblemCollector<'_>, limit: &Limit, zone: &Zone) -> Optio
         report.field("limit").wrong(format!("{} is too large; at most {NUMBER_MAX} fits", limit.limit));
     }
     let unit = Unit::named(&limit.period);
-    let period_ns = match unit {
-        None => parse_period(&limit.period).map_err(|why| report.field("period").wrong(why)).ok(),
+    let period = match unit {
+        None => parse_period(&limit.period).map_err(|why| report.field("period").wrong(why.to_string())).ok(),
         Some(unit) => {
             if limit.algorithm != Algorithm::FixedWindow {
                 let instead = match unit {
@@ -115,19 +115,17 @@ fn meter(report: &mut ProblemCollector<'_>, limit: &Limit, zone: &Zone) -> Optio
         report.field("burst").wrong("a window has no burst; leave it out, or use token_bucket");
     }
     let number = limit.limit.clamp(1, NUMBER_MAX);
-    let bucket = |period_ns| TokenBucket::new(number, period_ns, limit.burst.unwrap_or(number));
+    let bucket = |period| TokenBucket::new(number, period, limit.burst.unwrap_or(number));
     let meter = match limit.algorithm {
-        Algorithm::TokenBucket => bucket(period_ns?).map(Meter::TokenBucket),
-        Algorithm::LeakyBucket => bucket(period_ns?).map(Meter::LeakyBucket),
+        Algorithm::TokenBucket => bucket(period?).map(Meter::TokenBucket),
+        Algorithm::LeakyBucket => bucket(period?).map(Meter::LeakyBucket),
         Algorithm::FixedWindow => match unit {
             Some(unit) => FixedWindow::of(number, zone.calendar(unit)),
-            None => FixedWindow::new(number, period_ns?),
+            None => FixedWindow::new(number, period?),
         }
         .map(Meter::FixedWindow),
-        Algorithm::SlidingWindowCounter => {
-            SlidingWindowCounter::new(number, period_ns?).map(Meter::SlidingWindowCounter)
-        }
-        Algorithm::SlidingWindowLog => SlidingWindowLog::new(number, period_ns?).map(Meter::SlidingWindowLog),
+        Algorithm::SlidingWindowCounter => SlidingWindowCounter::new(number, period?).map(Meter::SlidingWindowCounter),
+        Algorithm::SlidingWindowLog => SlidingWindowLog::new(number, period?).map(Meter::SlidingWindowLog),
     };
     meter.map_err(|unfit| report.field(unfit.field).wrong(unfit.message)).ok()
 }

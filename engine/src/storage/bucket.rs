@@ -9,9 +9,10 @@ use crate::{
 /// One bucket in one atomic `u64`, without a table. It limits one thing, and all threads share it.
 ///
 /// ```
+/// use std::time::Duration;
 /// use tidegate::{Bucket, algorithm::{Meter, TokenBucket, Verdict}};
 ///
-/// let meter = Meter::TokenBucket(TokenBucket::new(10, 1_000_000_000, 1).unwrap()); // 10 a second, one at once
+/// let meter = Meter::TokenBucket(TokenBucket::new(10, Duration::from_secs(1), 1).unwrap()); // 10 a second, one at once
 /// let bucket = Bucket::new();
 /// let now = 1_790_000_000_000_000_000; // nanoseconds since 1970
 /// assert!(matches!(bucket.charge(&meter, now, 1), Verdict::Admit(_)));
@@ -55,7 +56,7 @@ impl Default for Bucket {
 
 #[cfg(all(test, not(engine_loom)))]
 mod tests {
-    use std::sync::Barrier;
+    use std::{sync::Barrier, time::Duration};
 
     use tidegate_conformance::Deadline;
 
@@ -65,7 +66,7 @@ mod tests {
     #[test]
     fn threads_that_contend_admit_exactly_the_burst() {
         const THREADS: usize = 4;
-        let meter = Meter::TokenBucket(TokenBucket::new(1, 1_000_000_000, 1_000_000).expect("fits"));
+        let meter = Meter::TokenBucket(TokenBucket::new(1, Duration::from_secs(1), 1_000_000).expect("fits"));
         let (mut met, deadline) = (0, Deadline::new());
         // A round may miss all races on a machine that is busy with other things.
         while met == 0 && !deadline.has_passed() {

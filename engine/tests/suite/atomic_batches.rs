@@ -10,12 +10,13 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use proptest::prelude::*;
 use tidegate::{
     Decision, Engine, Identity, Rate, RatedLimiter, Request, Retry, Snapshot, algorithm::TokenBucket,
-    clock::ManualClock, formats::Format,
+    clock::ManualClock, formats::Format, time::Timestamp,
 };
 use tidegate_conformance::Deadline;
 
@@ -55,7 +56,7 @@ fn policy() -> String {
 }
 
 fn engine(at: u64) -> Engine<ManualClock> {
-    let engine = Engine::for_simulation(1_000, ManualClock::at(at), 7);
+    let engine = Engine::for_simulation(1_000, ManualClock::at(Timestamp::from_nanos(at)), 7);
     engine.publish(Snapshot::parse(&policy(), Format::Toml).expect("a good policy")).expect("few limits");
     engine
 }
@@ -123,7 +124,7 @@ struct Said {
 
 impl Said {
     fn of(decision: &Decision<'_>) -> Self {
-        let ms = |wait: std::time::Duration| wait.as_nanos() as u64;
+        let ms = |wait: Duration| wait.as_nanos() as u64;
         Self {
             is_allowed: decision.is_allowed(),
             limit_id: decision.limit_id().map(str::to_owned),
@@ -140,7 +141,7 @@ impl Said {
 
 impl Model {
     fn after(calls: &[(Vec<RequestNumbers>, u64)]) -> Self {
-        let clock = ManualClock::at(NOW);
+        let clock = ManualClock::at(Timestamp::from_nanos(NOW));
         let engine = Engine::for_simulation(1_000, clock.clone(), 7);
         engine.publish(Snapshot::parse(&policy(), Format::Toml).expect("a good policy")).expect("few limits");
         let model = Self { engine, rated: RatedLimiter::with_clock(1_000, clock) };
@@ -148,7 +149,7 @@ impl Model {
             for asked in charged {
                 assert!(model.check(asked, asked.cost, false).is_allowed, "it was allowed then");
             }
-            model.engine.clock().advance(*pause);
+            model.engine.clock().advance(Duration::from_nanos(*pause));
         }
         model
     }
@@ -156,7 +157,7 @@ impl Model {
     fn check(&self, asked: &RequestNumbers, cost: u64, is_peek: bool) -> Said {
         if let Some(tokens) = asked.rate {
             let key = format!("{:?} {:?} {tokens}", asked.values, asked.path);
-            let bucket = TokenBucket::new(6 * tokens.max(1), 3_600 * SECOND, tokens.max(1)).expect("it fits");
+            let bucket = TokenBucket::new(6 * tokens.max(1), Duration::from_hours(1), tokens.max(1)).expect("it fits");
             let outcome = match is_peek {
                 // Numbers that admit nothing.
                 _ if tokens == 0 => None,
@@ -211,7 +212,7 @@ proptest! {
             prop_assert_eq!(said, expected);
             let paid = asked.into_iter().filter(|asked| all && asked.cost > 0).collect();
             charged.push((paid, pause));
-            engine.clock().advance(pause);
+            engine.clock().advance(Duration::from_nanos(pause));
         }
     }
 }
@@ -290,7 +291,7 @@ fn two_rates_of_one_caller_are_two_limits() {
         assert_eq!(ask(&both), [(true, left), (true, 900 + left)]);
     }
     assert_eq!(ask(&both), [(false, 0), (true, 900)]);
-    engine.clock().advance(SECOND);
+    engine.clock().advance(Duration::from_secs(1));
     assert_eq!(ask(&both), [(true, 99), (true, 899)]);
     // Together they cost more than the second ever holds, but each fits.
     assert_eq!(ask(&[(request(3), Some(rate(8))), (request(1), Some(rate(2)))]), [(true, 5), (true, 1)]);

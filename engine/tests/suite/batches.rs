@@ -4,6 +4,7 @@
 use std::{
     fmt::Write as _,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use proptest::prelude::*;
@@ -11,6 +12,7 @@ use tidegate::{
     Decision, Engine, Handle, Identity, Request, RequestError, Snapshot,
     clock::{Clock, ManualClock},
     formats::Format,
+    time::Timestamp,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -60,7 +62,7 @@ fn snapshot(raise: u64) -> Snapshot {
 
 /// Makes an engine. Two engines of the same seed decide alike.
 fn engine(max_keys: usize) -> Engine<ManualClock> {
-    let engine = Engine::for_simulation(max_keys, ManualClock::at(NOW), 7);
+    let engine = Engine::for_simulation(max_keys, ManualClock::at(Timestamp::from_nanos(NOW)), 7);
     engine.publish(snapshot(0)).expect("few limits");
     engine
 }
@@ -154,8 +156,8 @@ proptest! {
             prop_assert_eq!(one.totals(), other.totals());
             prop_assert_eq!(one.limit_counts(), other.limit_counts());
             prop_assert_eq!(one.overflow_charges(), other.overflow_charges());
-            one.clock().advance(*pause);
-            other.clock().advance(*pause);
+            one.clock().advance(Duration::from_nanos(*pause));
+            other.clock().advance(Duration::from_nanos(*pause));
         }
     }
 
@@ -182,8 +184,8 @@ proptest! {
             }
             prop_assert_eq!(together.said, alone.said);
             prop_assert_eq!(one.totals(), other.totals());
-            one.clock().advance(*pause);
-            other.clock().advance(*pause);
+            one.clock().advance(Duration::from_nanos(*pause));
+            other.clock().advance(Duration::from_nanos(*pause));
         }
     }
 }
@@ -197,7 +199,7 @@ fn requests_with_as_many_limits_as_there_can_be_are_decided_in_their_order() {
     let limits = limits.concat();
     let mut text = "[domains.default]\ndefaults = { user = \"t\", ip = \"t\", key = \"t\" }\n".to_owned();
     let _ = write!(text, "[[domains.default.tiers]]\nid = \"t\"\nlimits = [{limits}]\n");
-    let engine = Engine::for_simulation(1_000, ManualClock::at(NOW), 7);
+    let engine = Engine::for_simulation(1_000, ManualClock::at(Timestamp::from_nanos(NOW)), 7);
     engine.publish(Snapshot::parse(&text, Format::Toml).expect("a good policy")).expect("few limits");
     let who = ["user", "ip", "key"].map(|kind| Identity::new(kind, "ada").expect("valid"));
     let mut decisions = Vec::new();
@@ -243,8 +245,8 @@ fn a_batch_of_a_limit_that_the_policy_lost_is_allowed() {
 struct Ticking(AtomicU64);
 
 impl Clock for Ticking {
-    fn now(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed)
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.0.fetch_add(1, Ordering::Relaxed))
     }
 }
 

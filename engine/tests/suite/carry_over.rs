@@ -9,6 +9,7 @@ use tidegate::{
     clock::ManualClock,
     formats::Format,
     internals::Verdict,
+    time::Timestamp,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -38,15 +39,15 @@ impl Numbers {
     fn meter(self) -> Meter {
         match self {
             Self::Bucket { is_leaky, interval_ns, burst } => {
-                let bucket = TokenBucket::new(1_000, 1_000 * interval_ns, burst).expect("fits");
+                let bucket = TokenBucket::new(1_000, Duration::from_nanos(1_000 * interval_ns), burst).expect("fits");
                 if is_leaky { Meter::LeakyBucket(bucket) } else { Meter::TokenBucket(bucket) }
             }
             Self::Window { is_sliding: false, limit, period_s } => {
-                Meter::FixedWindow(FixedWindow::new(limit, period_s * SECOND).expect("fits"))
+                Meter::FixedWindow(FixedWindow::new(limit, Duration::from_secs(period_s)).expect("fits"))
             }
-            Self::Window { limit, period_s, .. } => {
-                Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, period_s * SECOND).expect("fits"))
-            }
+            Self::Window { limit, period_s, .. } => Meter::SlidingWindowCounter(
+                SlidingWindowCounter::new(limit, Duration::from_secs(period_s)).expect("fits"),
+            ),
         }
     }
 
@@ -185,7 +186,7 @@ proptest! {
 /// Faster than a token in a nanosecond, a whole burst is not a whole number of nanoseconds.
 #[test]
 fn a_burst_that_is_no_whole_time_leaves_nothing_in_proportion() {
-    let bucket = |burst| Meter::TokenBucket(TokenBucket::new(3_000_000, SECOND, burst).expect("fits"));
+    let bucket = |burst| Meter::TokenBucket(TokenBucket::new(3_000_000, Duration::from_secs(1), burst).expect("fits"));
     let (from, to) = (bucket(100), bucket(1_000_000_000));
     let Verdict::Admit(full) = from.step(0, NOW, 100) else { panic!("an empty bucket refused") };
     assert_eq!(to.remaining(from.carry_over(full, NOW, &to, Carry::Proportional), NOW), 0);
@@ -207,7 +208,7 @@ struct Bench {
 
 impl Bench {
     fn new(max_keys: usize, limit: &str) -> Self {
-        let clock = ManualClock::at(NOW);
+        let clock = ManualClock::at(Timestamp::from_nanos(NOW));
         let bench = Self { engine: Engine::for_simulation(max_keys, clock.clone(), 7), clock };
         bench.publish(limit, Carry::Keep);
         bench
@@ -289,15 +290,15 @@ fn a_denied_client_gets_a_new_exact_wait_after_a_publish() {
         for carry in [Carry::Keep, Carry::Proportional] {
             let bench = Bench::new(1_000, &limit(algorithm, 60));
             assert_eq!(bench.check("ada", 60), Retry::Now);
-            bench.clock.advance(10 * SECOND);
+            bench.clock.advance(Duration::from_secs(10));
             assert!(matches!(bench.check("ada", 30), Retry::After(_)));
             // 50 of 60 tokens of a bucket are in use; as many are more than 30.
             bench.publish(&limit(algorithm, 30), carry);
             let Retry::After(wait) = bench.check("ada", 20) else { panic!("{algorithm}, {carry:?}: there was room") };
             let wait_ns = u64::try_from(wait.as_nanos()).expect("short");
-            bench.clock.advance(wait_ns - 1);
+            bench.clock.advance(Duration::from_nanos(wait_ns - 1));
             assert_eq!(bench.peek("ada", 20), Retry::After(Duration::from_nanos(1)), "{algorithm}, {carry:?}");
-            bench.clock.advance(1);
+            bench.clock.advance(Duration::from_nanos(1));
             assert_eq!(
                 bench.check("ada", 20),
                 Retry::Now,
@@ -317,11 +318,11 @@ fn a_denied_client_gets_a_new_exact_wait_after_a_publish() {
 fn a_window_ends_when_it_would_have() {
     for carry in [Carry::Keep, Carry::Proportional] {
         let bench = Bench::new(1_000, &limit("fixed_window", 100));
-        bench.clock.advance(20 * SECOND);
+        bench.clock.advance(Duration::from_secs(20));
         assert_eq!(bench.check("ada", 100), Retry::Now);
         bench.publish(&limit("fixed_window", 50), carry);
         assert_eq!(bench.check("ada", 1), Retry::After(Duration::from_secs(40)), "{carry:?}");
-        bench.clock.advance(40 * SECOND);
+        bench.clock.advance(Duration::from_secs(40));
         assert_eq!(bench.left("ada"), 50, "{carry:?}");
     }
 }
@@ -360,8 +361,8 @@ fn a_later_publish_chooses_anew() {
 fn what_is_charged_after_the_instant_of_a_change_is_carried_into_the_present_window() {
     let windows = |period: u64| {
         [
-            Meter::FixedWindow(FixedWindow::new(5, period * SECOND).expect("fits")),
-            Meter::SlidingWindowCounter(SlidingWindowCounter::new(5, period * SECOND).expect("fits")),
+            Meter::FixedWindow(FixedWindow::new(5, Duration::from_secs(period)).expect("fits")),
+            Meter::SlidingWindowCounter(SlidingWindowCounter::new(5, Duration::from_secs(period)).expect("fits")),
         ]
     };
     let (boundary, at) = (NOW + 2 * SECOND, NOW + 2 * SECOND - 500_000);
@@ -386,7 +387,7 @@ fn each_limit_may_carry_over_by_a_choice_of_its_own() {
         );
         Snapshot::parse(&text, Format::Toml).expect("a good policy")
     };
-    let engine = Engine::for_simulation(10, ManualClock::at(NOW), 7);
+    let engine = Engine::for_simulation(10, ManualClock::at(Timestamp::from_nanos(NOW)), 7);
     engine.publish(policy(100)).expect("few limits");
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
@@ -416,7 +417,7 @@ fn a_description_and_a_note_touch_no_counter() {
         );
         Snapshot::parse(&text, Format::Toml).expect("a good policy")
     };
-    let engine = Engine::for_simulation(10, ManualClock::at(NOW), 7);
+    let engine = Engine::for_simulation(10, ManualClock::at(Timestamp::from_nanos(NOW)), 7);
     engine.publish(policy("", "")).expect("few limits");
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid").endpoint("/").expect("valid");

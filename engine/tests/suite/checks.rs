@@ -5,7 +5,9 @@ mod matching;
 
 use std::{sync::Barrier, time::Duration};
 
-use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{
+    Decision, Engine, Identity, Request, Retry, Snapshot, clock::ManualClock, formats::Format, time::Timestamp,
+};
 use tidegate_conformance::Deadline;
 
 const SECOND: u64 = 1_000_000_000;
@@ -23,7 +25,7 @@ impl Bench {
     }
 
     fn with_max_keys(policy: &str, max_keys: usize) -> Self {
-        let clock = ManualClock::at(NOW);
+        let clock = ManualClock::at(Timestamp::from_nanos(NOW));
         let bench = Self { engine: Engine::for_simulation(max_keys, clock.clone(), 7), clock };
         bench.publish(policy);
         bench
@@ -103,7 +105,7 @@ fn a_decision_says_what_it_should() {
     assert_eq!(denied.retry(), Retry::After(Duration::from_secs(2)));
     assert_eq!((denied.remaining(), denied.reset_after()), (Some(0), Some(Duration::from_mins(1))));
     assert_eq!(bench.check(&["ip=a"], "", 61).retry(), Retry::Never);
-    bench.clock.advance(2 * SECOND);
+    bench.clock.advance(Duration::from_secs(2));
     assert!(bench.check(&["ip=a"], "", 2).is_allowed(), "waiting exactly that long is enough");
     assert!(bench.check(&["ip=b"], "", 60).is_allowed(), "another value has another bucket");
     assert!(bench.check(&["user=b"], "", 60).is_allowed(), "another kind has another bucket");
@@ -116,7 +118,7 @@ fn the_limit_with_the_least_remaining_is_shown() {
         &[bucket("second", 10, "1s"), bucket("minute", 12, "1m"), window("day", 50, "1d")].join(", "),
     ));
     assert_eq!(bench.check(&["ip=a"], "", 5).limit_id(), Some("default/tier:t/second"));
-    bench.clock.advance(SECOND);
+    bench.clock.advance(Duration::from_secs(1));
     let decision = bench.check(&["ip=a"], "", 2);
     assert_eq!((decision.limit_id(), decision.remaining()), (Some("default/tier:t/minute"), Some(5)));
 }
@@ -125,7 +127,7 @@ fn the_limit_with_the_least_remaining_is_shown() {
 fn several_limits_are_charged_all_or_none() {
     let bench = Bench::new(&one_tier(&[bucket("second", 10, "1s"), bucket("minute", 12, "1m")].join(", ")));
     assert!(bench.check(&["ip=a"], "", 10).is_allowed());
-    bench.clock.advance(SECOND);
+    bench.clock.advance(Duration::from_secs(1));
     for _ in 0..5 {
         let (denied, met) = bench.met(&["ip=a"], "", 5);
         assert_eq!(denied.limit_id(), Some("default/tier:t/minute"));
@@ -156,7 +158,7 @@ fn a_leaky_bucket_says_how_long_to_wait() {
     assert_eq!(delays, [0, 100, 200, 0].map(Duration::from_millis), "the fourth is denied and does not wait");
     let decision = bench.check(&["ip=b"], "", 2);
     assert_eq!((decision.limit_id(), decision.delay()), (Some("default/tier:t/minute"), Duration::ZERO));
-    bench.clock.advance(SECOND / 20);
+    bench.clock.advance(Duration::from_millis(50));
     assert_eq!(bench.check(&["ip=b"], "", 1).delay(), Duration::from_millis(150));
 }
 
@@ -248,21 +250,21 @@ fn a_peek_answers_as_the_check_would_and_charges_nothing() {
 #[test]
 fn a_sliding_window_has_no_rush_at_its_boundary() {
     let bench = Bench::new(&one_tier(&window("w", 10, "1m").replace("fixed_window", "sliding_window_counter")));
-    bench.clock.advance(59 * SECOND);
+    bench.clock.advance(Duration::from_secs(59));
     assert_eq!(bench.admitted(&["ip=a"], 20), 10);
-    bench.clock.advance(SECOND);
+    bench.clock.advance(Duration::from_secs(1));
     assert_eq!(bench.admitted(&["ip=a"], 20), 0, "a fixed window would admit ten more");
-    bench.clock.advance(30 * SECOND);
+    bench.clock.advance(Duration::from_secs(30));
     assert_eq!(bench.admitted(&["ip=a"], 20), 5);
 }
 
 #[test]
 fn windows_end_together_for_everyone() {
     let bench = Bench::new(&one_tier(&window("minute", 3, "1m")));
-    bench.clock.advance(59 * SECOND);
+    bench.clock.advance(Duration::from_secs(59));
     assert_eq!(bench.admitted(&["ip=a"], 5), 3);
     assert_eq!(bench.check(&["ip=a"], "", 1).retry(), Retry::After(Duration::from_secs(1)));
-    bench.clock.advance(SECOND);
+    bench.clock.advance(Duration::from_secs(1));
     assert_eq!(bench.admitted(&["ip=a"], 5), 3);
 }
 
@@ -287,12 +289,12 @@ fn a_publish_keeps_what_was_used() {
 fn conversion_is_as_of_the_publish_however_late_the_touch() {
     let bench = Bench::new(&one_tier(&bucket("minute", 60, "1m")));
     assert_eq!(bench.admitted(&["ip=a"], 60), 60);
-    bench.clock.advance(30 * SECOND);
+    bench.clock.advance(Duration::from_secs(30));
     // 30 used; from now on one comes back every 10 seconds.
     bench.publish(&one_tier(&bucket("minute", 6, "1m")));
     bench.publish(&one_tier(&bucket("minute", 60, "1m")));
     // 6 used at most, by the change in between; from now on one a second.
-    bench.clock.advance(2 * SECOND);
+    bench.clock.advance(Duration::from_secs(2));
     assert_eq!(bench.check(&["ip=a"], "", 1).remaining(), Some(60 - 4 - 1));
 }
 
@@ -308,7 +310,7 @@ fn equal_numbers_and_absence_keep_the_bucket() {
     assert_eq!(bench.admitted(&["ip=a"], 20), 0);
     bench.publish(&policy);
     assert_eq!(bench.admitted(&["ip=a"], 20), 0, "closing and opening a limit forgets nothing");
-    bench.clock.advance(60 * SECOND);
+    bench.clock.advance(Duration::from_mins(1));
     assert_eq!(bench.admitted(&["ip=a"], 20), 10);
 }
 
@@ -361,7 +363,7 @@ fn when_the_table_is_full_new_keys_get_the_limits_overflow_buckets_or_wait() {
         bench.engine.drained_limits().iter().map(|limit| bench.engine.limit_name(*limit)).collect();
     assert_eq!(drained, ["default/tier:t/minute"]);
     assert_eq!(bench.admitted(&["ip=victim"], 5), 0, "a live bucket is never forgotten");
-    bench.clock.advance(60 * SECOND);
+    bench.clock.advance(Duration::from_mins(1));
     assert_eq!(bench.admitted(&["ip=attacker-9999"], 5), 2, "idle slots are taken back");
     assert_eq!(bench.engine.drained_limits(), []);
 }
@@ -374,7 +376,7 @@ fn tightening_a_limit_frees_no_client_early() {
         let bench = Bench::with_max_keys(&one_tier(&bucket("l", 60, "1m")), 100);
         assert_eq!(bench.admitted(&["ip=victim"], 100), 60);
         bench.publish(&one_tier(&tightened));
-        bench.clock.advance(90 * SECOND);
+        bench.clock.advance(Duration::from_secs(90));
         for n in 0..1_000 {
             let _ = bench.check(&[&format!("ip=attacker-{n}")], "", 1);
         }
@@ -408,7 +410,7 @@ fn what_a_lost_race_took_is_given_back_to_the_token() {
         let deadline = Deadline::new();
         // Races are rare on few cores: go on until there were some, and leave the cores to the threads that race.
         while ticks < 2_000 || (bench.engine.give_backs() < 10 && !deadline.has_passed()) {
-            bench.clock.advance(SECOND / 1_000);
+            bench.clock.advance(Duration::from_millis(1));
             ticks += 1;
             std::thread::sleep(Duration::from_micros(10));
             if ticks % 100 == 0 {
@@ -420,7 +422,7 @@ fn what_a_lost_race_took_is_given_back_to_the_token() {
     });
     assert!(bench.engine.give_backs() >= 10, "the threads never raced: nothing was shown");
     assert!(admitted <= ticks + 1, "{admitted} admitted in {ticks} ticks");
-    bench.clock.advance(SECOND);
+    bench.clock.advance(Duration::from_secs(1));
     let (decision, met) = bench.met(&["ip=a"], "", 1);
     assert!(decision.is_allowed() && met.len() == 2);
     let mut day = bench.engine.handle("default/tier:t/day", "ip").expect("is there");
@@ -444,7 +446,7 @@ fn checks_keep_the_bound_while_numbers_change() {
         start.wait();
         for publish in 1..=100 {
             bench.publish(&policy(5_000 + publish % 2));
-            bench.clock.advance(SECOND / 1_000);
+            bench.clock.advance(Duration::from_millis(1));
         }
         running.into_iter().map(|thread| thread.join().expect("no panic")).sum()
     });

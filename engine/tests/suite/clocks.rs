@@ -15,6 +15,7 @@ use tidegate::{
     Engine, Identity, Request, Reservation, Retry, Snapshot,
     clock::{Clock, CoarseClock, ManualClock, SystemClock, TickError, WallSteps},
     formats::Format,
+    time::Timestamp,
 };
 use tidegate_conformance::Deadline;
 
@@ -45,7 +46,7 @@ fn pass_readings_on(clock: &(impl Clock + Clone), below_ns: u64) {
         while met.load(Ordering::SeqCst) < 20_000 && !deadline.has_passed() {
             for _ in 0..100 {
                 let told = highest.load(Ordering::SeqCst);
-                let now = clock.now();
+                let now = clock.now().as_nanos();
                 assert!(now + below_ns >= told, "{} ns below what another thread had read", told - now);
                 assert!(now >= own, "{} ns below what this thread had read", own - now);
                 met.fetch_add(u64::from(told != own), Ordering::SeqCst);
@@ -76,7 +77,7 @@ fn the_precise_clock_shows_wall_time() {
     for clock in [SystemClock::new(), SystemClock::without_tsc()] {
         let deadline = instant() + Duration::from_millis(300);
         while instant() < deadline {
-            let (before, now, after) = (wall(), clock.now(), wall());
+            let (before, now, after) = (wall(), clock.now().as_nanos(), wall());
             assert!(now + MS > before && now < after + MS, "{before} to {after} by the system's, {now} by ours");
         }
     }
@@ -87,7 +88,7 @@ fn the_precise_clock_shows_wall_time() {
 struct TickedAtEachReading(CoarseClock);
 
 impl Clock for TickedAtEachReading {
-    fn now(&self) -> u64 {
+    fn now(&self) -> Timestamp {
         self.0.tick();
         self.0.now()
     }
@@ -101,19 +102,20 @@ fn ticks_that_cross_do_not_take_the_coarse_clock_back() {
 
 #[test]
 fn the_coarse_clock_shows_the_time_of_its_last_tick() {
-    let source = ManualClock::at(NOW);
+    let source = ManualClock::at(Timestamp::from_nanos(NOW));
     let clock = CoarseClock::by_hand(source.clone(), Duration::from_millis(5)).expect("in range");
-    source.advance(3 * MS);
-    assert_eq!((clock.now(), clock.resolution_ns()), (NOW, 5 * MS));
+    source.advance(Duration::from_millis(3));
+    assert_eq!((clock.now(), clock.resolution()), (Timestamp::from_nanos(NOW), Duration::from_millis(5)));
     clock.tick();
-    assert_eq!((clock.now(), clock.clone().now()), (NOW + 3 * MS, NOW + 3 * MS));
+    let ticked = Timestamp::from_nanos(NOW + 3 * MS);
+    assert_eq!((clock.now(), clock.clone().now()), (ticked, ticked));
 }
 
 #[test]
 fn the_coarse_clock_ticks_by_itself_until_it_is_dropped() {
-    let source = ManualClock::at(NOW);
+    let source = ManualClock::at(Timestamp::from_nanos(NOW));
     let clock = CoarseClock::over(source.clone(), Duration::from_millis(1)).expect("in range, and a thread");
-    for now in [NOW + 1, NOW + SECOND] {
+    for now in [NOW + 1, NOW + SECOND].map(Timestamp::from_nanos) {
         source.set(now);
         Deadline::new().wait_until("the tick", || clock.now() == now);
     }
@@ -122,7 +124,7 @@ fn the_coarse_clock_ticks_by_itself_until_it_is_dropped() {
     let clock = CoarseClock::over(token, Duration::from_millis(1)).expect("in range, and a thread");
     let clone = clock.clone();
     drop(clock);
-    assert_eq!(clone.now(), NOW);
+    assert_eq!(clone.now(), Timestamp::from_nanos(NOW));
     drop(clone);
     Deadline::new().wait_until("the end of the thread", || kept.strong_count() == 0);
 }
@@ -138,8 +140,8 @@ impl Token {
 }
 
 impl Clock for Token {
-    fn now(&self) -> u64 {
-        NOW
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(NOW)
     }
 }
 
@@ -147,7 +149,7 @@ impl Clock for Token {
 struct Faulty(ManualClock);
 
 impl Clock for Faulty {
-    fn now(&self) -> u64 {
+    fn now(&self) -> Timestamp {
         if thread::current().name() == Some("tidegate-clock") {
             // As a panic, without the message.
             std::panic::resume_unwind(Box::new(()));
@@ -158,27 +160,27 @@ impl Clock for Faulty {
 
 #[test]
 fn time_does_not_stand_still_when_the_thread_that_ticks_dies() {
-    let source = ManualClock::at(NOW);
+    let source = ManualClock::at(Timestamp::from_nanos(NOW));
     let clock = CoarseClock::over(Faulty(source.clone()), Duration::from_millis(1)).expect("in range, and a thread");
-    source.advance(1);
-    Deadline::new().wait_until("the source's time", || clock.now() == NOW + 1);
-    source.advance(1);
-    assert_eq!(clock.now(), NOW + 2);
+    source.advance(Duration::from_nanos(1));
+    Deadline::new().wait_until("the source's time", || clock.now() == Timestamp::from_nanos(NOW + 1));
+    source.advance(Duration::from_nanos(1));
+    assert_eq!(clock.now(), Timestamp::from_nanos(NOW + 2));
 }
 
 #[test]
 fn a_manual_clock_loses_no_advance() {
-    let clock = ManualClock::at(0);
+    let clock = ManualClock::at(Timestamp::from_nanos(0));
     let start = Barrier::new(4);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 start.wait();
-                (0..50_000).for_each(|_| clock.advance(1));
+                (0..50_000).for_each(|_| clock.advance(Duration::from_nanos(1)));
             });
         }
     });
-    assert_eq!(clock.now(), 200_000);
+    assert_eq!(clock.now(), Timestamp::from_nanos(200_000));
 }
 
 #[test]
@@ -203,7 +205,7 @@ struct Coarse {
 
 impl Coarse {
     fn new(algorithm: &str) -> Self {
-        let source = ManualClock::at(NOW);
+        let source = ManualClock::at(Timestamp::from_nanos(NOW));
         let clock = CoarseClock::by_hand(source.clone(), Duration::from_nanos(TICK)).expect("in range");
         let engine = Engine::with_clock(100, clock.clone());
         let policy = format!(
@@ -222,7 +224,7 @@ impl Coarse {
     /// Returns the wait of a request that comes `behind` nanoseconds after a tick and is denied.
     fn wait(&self, behind: u64) -> u64 {
         self.clock.tick();
-        self.source.advance(behind);
+        self.source.advance(Duration::from_nanos(behind));
         let refused = std::iter::repeat_with(|| self.check()).find_map(|retry| match retry {
             Retry::After(wait) => Some(wait),
             _ => None,
@@ -233,9 +235,9 @@ impl Coarse {
     /// Returns the retry of a request that comes after `wait`, `behind` nanoseconds after a tick.
     fn after(&self, wait: u64, behind: u64) -> Retry {
         let now = self.source.now();
-        self.source.set(now + wait - behind);
+        self.source.set(now + Duration::from_nanos(wait) - Duration::from_nanos(behind));
         self.clock.tick();
-        self.source.set(now + wait);
+        self.source.set(now + Duration::from_nanos(wait));
         self.check()
     }
 }
@@ -249,7 +251,7 @@ proptest! {
         second in 0..=TICK,
     ) {
         let coarse = Coarse::new(algorithm);
-        coarse.source.advance(start);
+        coarse.source.advance(Duration::from_nanos(start));
         let wait = coarse.wait(first);
         prop_assert_eq!(coarse.after(wait, second), Retry::Now);
     }
@@ -267,16 +269,17 @@ fn a_clock_of_a_machine_whose_time_is_not_set_has_met_no_step() {
     for clock in [SystemClock::new(), SystemClock::with_step(Duration::ZERO), SystemClock::with_step(Duration::MAX)] {
         let before = clock.now();
         assert!(clock.now() >= before && clock.wall() <= clock.now());
-        assert_eq!((clock.ahead_ns(), clock.wall_steps()), (0, WallSteps::default()));
+        assert_eq!((clock.ahead(), clock.wall_steps()), (Duration::ZERO, WallSteps::default()));
     }
 }
 
 #[test]
 fn a_coarse_clock_is_as_far_ahead_as_its_source() {
-    let source = ManualClock::at(NOW);
+    let source = ManualClock::at(Timestamp::from_nanos(NOW));
     let clock = CoarseClock::by_hand(source.clone(), Duration::from_millis(5)).expect("in range");
-    source.set_wall_back(SECOND);
-    assert_eq!((clock.now(), clock.ahead_ns(), clock.wall()), (NOW, SECOND, NOW - SECOND));
+    source.set_wall_back(Duration::from_secs(1));
+    assert_eq!((clock.now(), clock.ahead()), (Timestamp::from_nanos(NOW), Duration::from_secs(1)));
+    assert_eq!(clock.wall(), Timestamp::from_nanos(NOW - SECOND));
 }
 
 const ALGORITHMS: [&str; 5] =
@@ -297,7 +300,7 @@ impl Bench {
     }
 
     fn with(policy: &str) -> Self {
-        let clock = ManualClock::at(NOW);
+        let clock = ManualClock::at(Timestamp::from_nanos(NOW));
         let engine = Engine::for_simulation(100, clock.clone(), 7);
         engine.publish(Snapshot::parse(policy, Format::Toml).expect("a good policy")).expect("one limit");
         Self { clock, engine }
@@ -316,8 +319,8 @@ impl Bench {
     }
 
     /// Sets wall time back, and has the engine follow it.
-    fn set_wall_back(&self, ns: u64) {
-        self.clock.set_wall_back(ns);
+    fn set_wall_back(&self, size: Duration) {
+        self.clock.set_wall_back(size);
         self.engine.follow_wall_time();
     }
 
@@ -378,7 +381,7 @@ proptest! {
                 Happening::Refund(cost, ns) if !is_windowed => {
                     let reserved = [set, unset].map(|bench| bench.reserve(cost));
                     for (bench, reservation) in benches.iter().zip(reserved) {
-                        bench.clock.advance(ns);
+                        bench.clock.advance(Duration::from_nanos(ns));
                         if let Some(reservation) = reservation {
                             bench.engine.refund(reservation);
                         }
@@ -387,12 +390,12 @@ proptest! {
                 Happening::Refund(..) => {}
                 Happening::Advance(ns) => {
                     for bench in &benches {
-                        bench.clock.advance(ns);
+                        bench.clock.advance(Duration::from_nanos(ns));
                     }
                     passed_ns += ns;
                 }
                 Happening::SetBack(ns) => {
-                    set.set_wall_back(ns);
+                    set.set_wall_back(Duration::from_nanos(ns));
                     most_windows += 1;
                 }
             }
@@ -402,7 +405,7 @@ proptest! {
         let wait_ns = set.wait_ns(limit);
         // A token of a bucket takes a whole number of nanoseconds.
         prop_assert!(wait_ns <= windows * seconds * SECOND + limit, "{wait_ns}");
-        set.clock.advance(wait_ns);
+        set.clock.advance(Duration::from_nanos(wait_ns));
         prop_assert!(wait_ns == 0 || set.check(limit).0);
     }
 }
@@ -412,11 +415,11 @@ fn an_hour_that_wall_time_is_set_back_is_no_hour_of_refusals_nor_of_new_quota() 
     for algorithm in ALGORITHMS {
         let bench = Bench::new(algorithm, 5, "1m");
         assert!(bench.check(5).0 && !bench.check(1).0, "{algorithm}");
-        bench.set_wall_back(3_600 * SECOND);
+        bench.set_wall_back(Duration::from_hours(1));
         assert!(!bench.check(1).0, "{algorithm}: what was used stays used");
         // The last of five comes back after a minute; of a sliding counter, after the window that follows.
         let minutes = if algorithm == "sliding_window_counter" { 2 } else { 1 };
-        bench.clock.advance(minutes * 60 * SECOND + MS);
+        bench.clock.advance(Duration::from_nanos(minutes * 60 * SECOND + MS));
         assert!(bench.check(5).0, "{algorithm}: it waits no longer than ever");
     }
 }
@@ -426,8 +429,8 @@ fn an_idle_key_gives_its_slot_away_also_after_wall_time_was_set_back() {
     let bench = Bench::new("token_bucket", 5, "1m");
     assert!(bench.check(5).0);
     assert!(bench.engine.fill() > 0.0);
-    bench.set_wall_back(3_600 * SECOND);
-    bench.clock.advance(60 * SECOND);
+    bench.set_wall_back(Duration::from_hours(1));
+    bench.clock.advance(Duration::from_mins(1));
     assert!(bench.engine.fill() <= 0.0);
 }
 
@@ -435,15 +438,15 @@ fn an_idle_key_gives_its_slot_away_also_after_wall_time_was_set_back() {
 fn a_day_ends_at_midnight_of_the_wall_time_that_was_set() {
     let bench = Bench::new("fixed_window", 5, "day");
     // Half past midnight by a clock that is an hour ahead: it is half past eleven.
-    bench.clock.advance(1_800 * SECOND);
+    bench.clock.advance(Duration::from_mins(30));
     assert!(bench.check(5).0);
     assert_eq!(bench.wait_ns(5), (86_400 - 1_800) * SECOND);
-    bench.set_wall_back(3_600 * SECOND);
+    bench.set_wall_back(Duration::from_hours(1));
     assert_eq!(bench.wait_ns(5), 1_800 * SECOND, "the day that is counted ends in half an hour");
     let who = [Identity::new("user", "ada").expect("valid")];
     let reset_at = bench.engine.peek(&Request::new(&who).expect("valid")).reset_at();
-    assert_eq!(reset_at, Some(Duration::from_nanos(NOW)), "which is midnight");
-    bench.clock.advance(1_800 * SECOND);
+    assert_eq!(reset_at, Some(UNIX_EPOCH + Duration::from_nanos(NOW)), "which is midnight");
+    bench.clock.advance(Duration::from_mins(30));
     assert!(bench.check(5).0);
     assert_eq!(bench.wait_ns(5), 86_400 * SECOND);
 }
@@ -463,11 +466,11 @@ fn an_override_ends_by_wall_time_that_was_set_back() {
         value = "ada"
         override = { blocked = true, until = "2026-09-22T01:00:00Z", reason = "abuse" }"#,
     );
-    bench.clock.advance(3_700 * SECOND);
+    bench.clock.advance(Duration::from_secs(3_700));
     assert!(bench.check(1).0, "it has ended by a clock that is ahead");
-    bench.set_wall_back(1_800 * SECOND);
+    bench.set_wall_back(Duration::from_mins(30));
     assert!(!bench.check(1).0, "it has not");
-    bench.clock.advance(1_700 * SECOND);
+    bench.clock.advance(Duration::from_secs(1_700));
     assert!(bench.check(1).0);
 }
 
@@ -477,7 +480,7 @@ fn an_engine_follows_under_the_version_that_it_has() {
     assert!(!bench.engine.follow_wall_time(), "there is nothing to follow");
     let mut handle = bench.engine.handle("default/tier:t/l", "user").expect("a limit");
     assert!(handle.check_n("ada", 5).expect("valid").is_allowed());
-    bench.clock.set_wall_back(60 * SECOND);
+    bench.clock.set_wall_back(Duration::from_mins(1));
     assert!(bench.engine.follow_wall_time() && !bench.engine.follow_wall_time());
     assert_eq!(bench.engine.version(), 1);
     let decision = handle.check("ada");
@@ -485,7 +488,7 @@ fn an_engine_follows_under_the_version_that_it_has() {
     assert_eq!(decision.retry(), Retry::After(Duration::from_mins(1)), "the hour before this one ends in a minute");
     // A thousand times, and then no more; publishes go on.
     for _ in 0..2_000 {
-        bench.set_wall_back(60 * SECOND);
+        bench.set_wall_back(Duration::from_mins(1));
     }
     assert!(!bench.engine.follow_wall_time());
     let policy =

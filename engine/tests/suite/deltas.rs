@@ -8,6 +8,7 @@ use tidegate::{
     Engine, Identity, Publish, Request, Snapshot,
     clock::ManualClock,
     policy::{Client, Delta, Domain, Limit, Override, Policy, Rule, Tier, borrowed},
+    time::Timestamp,
 };
 
 const NOW: u64 = 1_790_035_200_000_000_000;
@@ -106,7 +107,7 @@ fn seen(snapshot: Arc<Snapshot>) -> Vec<String> {
     let names: BTreeSet<&str> = snapshot.limit_names().collect();
     assert_eq!(names.len(), snapshot.limit_names().len(), "each limit stands there once");
     let mut seen = vec![format!("{names:?}, {}", snapshot.most_limits_per_request())];
-    let engine = Engine::with_clock(256, ManualClock::at(NOW));
+    let engine = Engine::with_clock(256, ManualClock::at(Timestamp::from_nanos(NOW)));
     engine.publish(Publish::of(snapshot)).expect("it fits");
     for domain in ["default", "other"] {
         for tier in [None, Some("b")] {
@@ -193,7 +194,7 @@ fn what_was_used_stays_used() {
         let domain = json!({"defaults": {"user": "a"}, "tiers": tiers, "rules": rules, "clients": clients});
         of_json(json!({"domains": {"default": domain}}))
     };
-    let engine = Engine::with_clock(256, ManualClock::at(NOW));
+    let engine = Engine::with_clock(256, ManualClock::at(Timestamp::from_nanos(NOW)));
     let mut snapshot = Arc::new(Snapshot::compile(&policy(1)).expect("it is right"));
     for tenants in 1..9 {
         engine.publish(Publish::of(Arc::clone(&snapshot))).expect("it fits");

@@ -1,6 +1,11 @@
 //! The limits that an Envoy descriptor meets.
 
-use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, time::SECOND_NS};
+use tidegate::{
+    Engine, Identity, Request, Snapshot,
+    clock::ManualClock,
+    formats::Format,
+    time::{SECOND_NS, Timestamp},
+};
 
 const RULES: &str = r#"
     [[domains.default.rules]]
@@ -30,7 +35,7 @@ const RULES: &str = r#"
 /// Returns the limit that decides a descriptor of these entries in a domain with these settings.
 fn decides(settings: &str, entries: &[(&str, &str)]) -> Option<String> {
     let text = format!("[domains.default]\n{settings}\n{RULES}");
-    let engine = Engine::for_simulation(256, ManualClock::at(1_790_035_200 * SECOND_NS), 1);
+    let engine = Engine::for_simulation(256, ManualClock::at(Timestamp::from_nanos(1_790_035_200 * SECOND_NS)), 1);
     engine.publish(Snapshot::parse(&text, Format::Toml).expect("a right policy")).expect("room");
     let identities: Vec<_> =
         entries.iter().map(|(kind, value)| Identity::new(kind, value).expect("an identity")).collect();

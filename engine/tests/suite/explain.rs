@@ -1,6 +1,9 @@
 //! Explanations against what the engine enforces, and warnings against what can happen.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use proptest::{
     collection::{btree_map, vec},
@@ -10,8 +13,10 @@ use proptest::{
 };
 use serde_json::{Value, json};
 use tidegate::{
-    Engine, Identity, Request, RuleMatch, Snapshot, TierOrigin, WarningCode, clock::ManualClock, policy::Policy,
-    time::SECOND_NS,
+    Engine, Identity, Request, RuleMatch, Snapshot, TierOrigin, WarningCode,
+    clock::ManualClock,
+    policy::Policy,
+    time::{SECOND_NS, Timestamp},
 };
 
 fn policy(domain: &Value) -> Policy {
@@ -102,7 +107,7 @@ proptest! {
         // The engine refuses rules that no request can distinguish.
         let Ok(snapshot) = Snapshot::compile(&policy) else { return Ok(()) };
         let clock = ManualClock::default();
-        clock.set(seconds * SECOND_NS);
+        clock.set(Timestamp::from_nanos(seconds * SECOND_NS));
         let engine = Engine::for_simulation(1_000, clock, 1);
         engine.publish(snapshot).expect("it fits");
         let who: Vec<_> = who.iter().map(|(kind, pick)| Identity::new(kind, value_of(kind, *pick)).expect("valid")).collect();
@@ -110,7 +115,7 @@ proptest! {
         if let Some(path) = path { request = request.endpoint(path).expect("short"); }
         if let Some(method) = method { request = request.method(method); }
         if let Some(hint) = hint { request = request.tier(hint); }
-        let explained = policy.domains["default"].explain(&request, seconds * SECOND_NS);
+        let explained = policy.domains["default"].explain(&request, UNIX_EPOCH + Duration::from_secs(seconds));
         let mut expected = BTreeSet::new();
         for who in &explained.identities {
             let made = who.client.filter(|_| !who.has_ended).and_then(|client| client.exception.as_ref());
@@ -202,7 +207,7 @@ proptest! {
             let mut now = 1_000_000 * SECOND_NS;
             traffic.iter().map(|(wait_ms, cost)| {
                 now += wait_ms * 1_000_000;
-                clock.set(now);
+                clock.set(Timestamp::from_nanos(now));
                 engine.check(&Request::new(&who).expect("valid").cost(*cost).expect("small")).is_allowed()
             }).collect::<Vec<_>>()
         };
@@ -298,7 +303,7 @@ fn each_rule_says_what_keeps_it_from_applying() {
     }));
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid").endpoint("/api/search").expect("short").method("GET");
-    let explained = policy.domains["default"].explain(&request, SECOND_NS);
+    let explained = policy.domains["default"].explain(&request, UNIX_EPOCH + Duration::from_secs(1));
     let fit = |id: &str| explained.rules.iter().find(|(rule, _)| rule.id == id).expect("a rule").1.clone();
     for (id, expected) in [
         ("applies", RuleMatch::Applies),

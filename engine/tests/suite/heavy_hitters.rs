@@ -9,7 +9,9 @@ use std::{
 };
 
 use proptest::prelude::*;
-use tidegate::{Engine, HeavyHitters, Hitter, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{
+    Engine, HeavyHitters, Hitter, Identity, Request, Snapshot, clock::ManualClock, formats::Format, time::Timestamp,
+};
 use tidegate_conformance::Deadline;
 
 const SECOND: u64 = 1_000_000_000;
@@ -25,7 +27,7 @@ struct Bench {
 impl Bench {
     /// Users have ten tokens for a day.
     fn new(entries: usize, one_in: u32) -> Self {
-        let clock = ManualClock::at(NOW);
+        let clock = ManualClock::at(Timestamp::from_nanos(NOW));
         let engine = Engine::for_simulation(10_000, clock.clone(), 7);
         let policy = r#"
             [domains.default]
@@ -86,7 +88,7 @@ proptest! {
         let mut halvings = 0;
         for (user, half_life_passes) in users {
             if half_life_passes {
-                bench.clock.advance(600 * SECOND);
+                bench.clock.advance(Duration::from_mins(10));
                 halvings += 1;
                 all.values_mut().chain(denied.values_mut()).for_each(|count| *count /= 2.0);
             }
@@ -151,14 +153,14 @@ fn yesterdays_hitters_fade() {
     let bench = Bench::new(16, 1);
     bench.times(110, "eve");
     assert_eq!(by_value(&bench.hitters.denied())["eve"].0, 100);
-    bench.clock.advance(600 * SECOND);
+    bench.clock.advance(Duration::from_mins(10));
     // Any decision makes the list fade, denied or not.
     bench.times(1, "ada");
     assert_eq!(by_value(&bench.hitters.denied())["eve"].0, 50);
-    bench.clock.advance(1_200 * SECOND);
+    bench.clock.advance(Duration::from_mins(20));
     bench.times(1, "ada");
     assert_eq!(by_value(&bench.hitters.denied())["eve"].0, 13);
-    bench.clock.advance(86_400 * SECOND);
+    bench.clock.advance(Duration::from_hours(24));
     bench.times(1, "ada");
     assert_eq!(bench.hitters.denied(), []);
     assert_eq!(by_value(&bench.hitters.hot()).keys().collect::<Vec<_>>(), ["ada"]);

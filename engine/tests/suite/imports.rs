@@ -13,7 +13,7 @@ use tidegate::{
     formats::Format,
     import::{ImportError, ImportedPolicy, Note, Source, envoy, limitador},
     policy::{DescriptorPaths, Descriptors, Policy},
-    time::SECOND_NS,
+    time::{SECOND_NS, Timestamp},
 };
 
 fn from_envoy(text: &str) -> Result<ImportedPolicy, ImportError> {
@@ -26,7 +26,7 @@ fn from_limitador(text: &str) -> Result<ImportedPolicy, ImportError> {
 
 /// Returns the limit that decides a request with these identities, and its period in seconds.
 fn decides(policy: &Policy, domain: &str, entries: &[(&str, &str)]) -> Option<(u64, u64)> {
-    let engine = Engine::for_simulation(256, ManualClock::at(1_790_035_200 * SECOND_NS), 1);
+    let engine = Engine::for_simulation(256, ManualClock::at(Timestamp::from_nanos(1_790_035_200 * SECOND_NS)), 1);
     engine.publish(Snapshot::compile(policy).expect("a right policy")).expect("room");
     let identities: Vec<_> =
         entries.iter().map(|(kind, value)| Identity::new(kind, value).expect("an identity")).collect();

@@ -6,7 +6,7 @@ use std::{
     ops::Range,
     sync::{Barrier, LazyLock},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use proptest::prelude::*;
@@ -15,6 +15,7 @@ use tidegate::{
     algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket},
     clock::{Clock, ManualClock},
     internals::Verdict,
+    time::Timestamp,
 };
 
 const MS: u64 = 1_000_000;
@@ -23,12 +24,12 @@ const SECOND: u64 = 1_000 * MS;
 const NOW: u64 = 1_790_035_200 * SECOND;
 
 fn at_now(meter: impl Into<Option<Meter>>) -> (ManualClock, Limiter<ManualClock>) {
-    let clock = ManualClock::at(NOW);
+    let clock = ManualClock::at(Timestamp::from_nanos(NOW));
     (clock.clone(), Limiter::with_clock(meter, clock))
 }
 
 /// Returns everything that an outcome says.
-fn told(outcome: &Outcome) -> (bool, Retry, Duration, u64, u64, Duration, Duration) {
+fn told(outcome: &Outcome) -> (bool, Retry, Duration, u64, u64, Duration, SystemTime) {
     (
         outcome.is_allowed(),
         outcome.retry(),
@@ -46,14 +47,14 @@ fn a_limiter_admits_its_burst_and_then_its_rate() {
     let first = limiter.check();
     assert_eq!((first.retry(), first.limit(), first.remaining()), (Retry::Now, 3, 2));
     assert_eq!(first.reset_after(), Duration::from_millis(100));
-    assert_eq!(first.reset_at(), Duration::from_nanos(NOW) + Duration::from_millis(100));
+    assert_eq!(first.reset_at(), SystemTime::from(Timestamp::from_nanos(NOW)) + Duration::from_millis(100));
     assert!(limiter.check_n(2).is_allowed());
     assert_eq!(limiter.check().retry(), Retry::After(Duration::from_millis(100)));
-    clock.advance(100 * MS - 1);
+    clock.advance(Duration::from_nanos(100 * MS - 1));
     assert_eq!(limiter.check().retry(), Retry::After(Duration::from_nanos(1)));
-    clock.advance(1);
+    clock.advance(Duration::from_nanos(1));
     assert!(limiter.check().is_allowed(), "waiting exactly that long is enough");
-    clock.advance(3_600 * SECOND);
+    clock.advance(Duration::from_hours(1));
     assert_eq!((0..10).filter(|_| limiter.check().is_allowed()).count(), 3, "no more than the burst after a pause");
 }
 
@@ -91,7 +92,7 @@ fn zero_denies_everything() {
                     assert_eq!((answer.retry(), answer.limit(), answer.remaining()), (Retry::Never, 0, 0), "{rate:?}");
                 }
             }
-            clock.advance(366 * 86_400 * SECOND);
+            clock.advance(Duration::from_hours(8_784));
         }
     }
     assert!(!Limiter::new(None).check().is_allowed());
@@ -120,7 +121,7 @@ fn numbers_that_are_too_large_are_cut_to_what_fits() {
 #[test]
 fn a_cost_of_zero_shows_what_is_left() {
     let (_, limiter) = at_now(Rate::per_minute(5));
-    let keyed = KeyedLimiter::with_clock(Rate::per_minute(5), 10, ManualClock::at(NOW));
+    let keyed = KeyedLimiter::with_clock(Rate::per_minute(5), 10, ManualClock::at(Timestamp::from_nanos(NOW)));
     for left in [5, 4, 3] {
         assert_eq!((limiter.check_n(0).remaining(), keyed.check_n("ada", 0).remaining()), (left, left));
         assert!(limiter.check().is_allowed() && keyed.check("ada").is_allowed());
@@ -131,19 +132,19 @@ fn a_cost_of_zero_shows_what_is_left() {
 struct Behind(ManualClock);
 
 impl Clock for Behind {
-    fn now(&self) -> u64 {
+    fn now(&self) -> Timestamp {
         self.0.now()
     }
 
-    fn resolution_ns(&self) -> u64 {
-        5 * MS
+    fn resolution(&self) -> Duration {
+        Duration::from_millis(5)
     }
 }
 
 #[test]
 fn by_a_clock_that_is_behind_the_wait_is_longer() {
     let rate = Rate::per_second(10).burst(1);
-    let clock = || Behind(ManualClock::at(NOW));
+    let clock = || Behind(ManualClock::at(Timestamp::from_nanos(NOW)));
     let (one, keyed) = (Limiter::with_clock(rate, clock()), KeyedLimiter::with_clock(rate, 10, clock()));
     assert!(one.check().is_allowed() && keyed.check("ada").is_allowed());
     for denied in [one.check(), one.peek(), keyed.check("ada"), keyed.peek("ada")] {
@@ -154,18 +155,18 @@ fn by_a_clock_that_is_behind_the_wait_is_longer() {
 
 #[test]
 fn a_limiter_takes_any_meter() {
-    let window = Meter::FixedWindow(FixedWindow::new(2, 60 * SECOND).expect("fits"));
+    let window = Meter::FixedWindow(FixedWindow::new(2, Duration::from_mins(1)).expect("fits"));
     let (clock, limiter) = at_now(window);
-    clock.advance(10 * SECOND);
+    clock.advance(Duration::from_secs(10));
     assert_eq!((0..5).filter(|_| limiter.check().is_allowed()).count(), 2);
     assert_eq!(limiter.check().retry(), Retry::After(Duration::from_secs(50)));
 
-    let queue = Meter::LeakyBucket(TokenBucket::new(10, SECOND, 3).expect("fits"));
+    let queue = Meter::LeakyBucket(TokenBucket::new(10, Duration::from_secs(1), 3).expect("fits"));
     let (_, limiter) = at_now(queue);
     let delays: Vec<u128> = (0..4).map(|_| limiter.check().delay().as_millis()).collect();
     assert_eq!(delays, [0, 100, 200, 0], "the last one is denied");
     assert_eq!(limiter.check().retry(), Retry::After(Duration::from_millis(100)));
-    let keyed = KeyedLimiter::with_clock(queue, 10, ManualClock::at(NOW));
+    let keyed = KeyedLimiter::with_clock(queue, 10, ManualClock::at(Timestamp::from_nanos(NOW)));
     assert_eq!((keyed.check("a").delay(), keyed.check("a").delay()), (Duration::ZERO, Duration::from_millis(100)));
 }
 
@@ -192,7 +193,7 @@ fn threads_admit_exactly_the_burst_together() {
 #[test]
 fn keys_without_a_place_get_overflow_buckets_or_wait_and_never_pass_free() {
     const KEYS: u64 = 10_000;
-    let clock = ManualClock::at(NOW);
+    let clock = ManualClock::at(Timestamp::from_nanos(NOW));
     // Two lines of four slots, and eight overflow buckets.
     let limiter = KeyedLimiter::with_clock(Rate::per_hour(3), 1, clock.clone());
     let round = || (0..KEYS).filter(|&key| limiter.check(key).is_allowed()).count();
@@ -201,9 +202,9 @@ fn keys_without_a_place_get_overflow_buckets_or_wait_and_never_pass_free() {
     assert_eq!(limiter.overflow_charges(), 8 + limiter.denied_without_room());
     assert_eq!(limiter.peek(KEYS).retry(), limiter.check(KEYS).retry(), "a stranger is told what holds for it");
     let Retry::After(wait) = limiter.check(KEYS).retry() else { panic!("there was room") };
-    clock.advance(u64::try_from(wait.as_nanos()).expect("short") - 1);
+    clock.advance(Duration::from_nanos(u64::try_from(wait.as_nanos()).expect("short") - 1));
     assert_eq!(limiter.peek(KEYS).retry(), Retry::After(Duration::from_nanos(1)));
-    clock.advance(1);
+    clock.advance(Duration::from_nanos(1));
     assert_eq!((0..5).filter(|_| limiter.check(KEYS).is_allowed()).count(), 3, "what is idle gives its place away");
 }
 
@@ -219,14 +220,16 @@ fn limiters_can_be_shared_by_threads_and_kept_in_statics() {
 
 fn meters() -> impl Strategy<Value = Meter> {
     let bucket = (1u64..50, 1u64..2_000, 1u64..20)
-        .prop_map(|(limit, ms, burst)| TokenBucket::new(limit, ms * MS, burst).expect("fits"));
+        .prop_map(|(limit, ms, burst)| TokenBucket::new(limit, Duration::from_millis(ms), burst).expect("fits"));
     let window = (1u64..20, 1u64..5);
     prop_oneof![
         bucket.clone().prop_map(Meter::TokenBucket),
         bucket.prop_map(Meter::LeakyBucket),
-        window.clone().prop_map(|(n, s)| Meter::FixedWindow(FixedWindow::new(n, s * SECOND).expect("fits"))),
+        window
+            .clone()
+            .prop_map(|(n, s)| Meter::FixedWindow(FixedWindow::new(n, Duration::from_secs(s)).expect("fits"))),
         window.prop_map(|(n, s)| {
-            Meter::SlidingWindowCounter(SlidingWindowCounter::new(n, s * SECOND).expect("fits"))
+            Meter::SlidingWindowCounter(SlidingWindowCounter::new(n, Duration::from_secs(s)).expect("fits"))
         }),
     ]
 }
@@ -247,7 +250,7 @@ proptest! {
         let (mut now, mut admitted) = (NOW, Vec::<(u64, u64)>::new());
         for (_, pause, cost) in calls {
             now += pause;
-            clock.set(now);
+            clock.set(Timestamp::from_nanos(now));
             let left = limiter.check_n(0).remaining();
             prop_assert!(limiter.peek_n(left).is_allowed() && !limiter.peek_n(left + 1).is_allowed());
             let peeked = told(&limiter.peek_n(cost));
@@ -260,9 +263,9 @@ proptest! {
                     prop_assert!(cost <= burst && cost > left && !wait.is_zero());
                     prop_assert_eq!(limiter.check_n(0).remaining(), left, "a denial costs nothing");
                     now += wait.as_nanos() as u64;
-                    clock.set(now - 1);
+                    clock.set(Timestamp::from_nanos(now - 1));
                     prop_assert!(!limiter.peek_n(cost).is_allowed(), "a shorter wait would not have been enough");
-                    clock.set(now);
+                    clock.set(Timestamp::from_nanos(now));
                     prop_assert!(limiter.check_n(cost).is_allowed(), "waiting as told is enough");
                     admitted.push((now, cost));
                 }
@@ -281,11 +284,11 @@ proptest! {
     /// A keyed limiter is one limiter for each key.
     #[test]
     fn a_keyed_limiter_answers_as_one_limiter_for_each_key(meter in meters(), calls in calls()) {
-        let clock = ManualClock::at(NOW);
+        let clock = ManualClock::at(Timestamp::from_nanos(NOW));
         let keyed = KeyedLimiter::with_clock(meter, 1_000, clock.clone());
         let mut single = HashMap::<u8, Limiter<ManualClock>>::new();
         for (who, pause, cost) in calls {
-            clock.advance(pause);
+            clock.advance(Duration::from_nanos(pause));
             let single = single.entry(who).or_insert_with(|| Limiter::with_clock(meter, clock.clone()));
             prop_assert_eq!(told(&keyed.peek_n(who, cost)), told(&single.peek_n(cost)));
             prop_assert_eq!(told(&keyed.check_n(who, cost)), told(&single.check_n(cost)));
@@ -295,7 +298,7 @@ proptest! {
     #[test]
     fn no_numbers_make_a_limiter_panic(limit in extreme(), burst in extreme(), cost in extreme(), now in extreme()) {
         for rate in [Rate::per_second(limit), Rate::per_minute(limit).burst(burst), Rate::per_hour(limit).burst(burst)] {
-            let clock = ManualClock::at(now);
+            let clock = ManualClock::at(Timestamp::from_nanos(now));
             let limiter = Limiter::with_clock(rate, clock.clone());
             let capacity = limiter.peek().limit();
             prop_assert!(capacity <= NUMBER_MAX && (capacity == 0) == (limit == 0 || rate == rate.burst(0)));
@@ -303,7 +306,7 @@ proptest! {
             prop_assert_eq!(first.is_allowed(), capacity > 0 && cost <= capacity);
             let second = limiter.check_n(capacity);
             let _ = (told(&first), told(&second));
-            clock.set(u64::MAX);
+            clock.set(Timestamp::from_nanos(u64::MAX));
             let _ = told(&limiter.check());
         }
     }
@@ -315,12 +318,12 @@ fn extreme() -> impl Strategy<Value = u64> {
 
 /// 10 a second, this many at once.
 fn ten_a_second(burst: u64) -> TokenBucket {
-    TokenBucket::new(10, SECOND, burst).expect("fits")
+    TokenBucket::new(10, Duration::from_secs(1), burst).expect("fits")
 }
 
 #[test]
 fn other_numbers_go_on_from_what_was_used() {
-    let clock = ManualClock::at(NOW);
+    let clock = ManualClock::at(Timestamp::from_nanos(NOW));
     let limiter = RatedLimiter::with_clock(10, clock.clone());
     let check = |bucket, cost| limiter.check_n("ada", bucket, cost);
     assert_eq!(check(ten_a_second(5), 5).remaining(), 0);
@@ -330,7 +333,7 @@ fn other_numbers_go_on_from_what_was_used() {
     assert_eq!(check(ten_a_second(5), 1).retry(), Retry::After(Duration::from_millis(1_600)));
     assert_eq!(limiter.peek_n("ada", ten_a_second(100), 80).retry(), Retry::Now);
     assert_eq!(check(ten_a_second(5), 6).retry(), Retry::Never);
-    clock.advance(1_600 * MS);
+    clock.advance(Duration::from_millis(1_600));
     assert_eq!(check(ten_a_second(5), 1).remaining(), 0);
     assert!(limiter.reset("ada") && !limiter.reset("ada") && !limiter.reset("bob"));
     assert_eq!(check(ten_a_second(5), 0).remaining(), 5, "a cost of 0 charges nothing");
@@ -343,16 +346,16 @@ proptest! {
     fn a_key_is_one_word_whatever_the_numbers(
         checks in prop::collection::vec((1_u64..2_000, 1_u64..100_000, 1_u64..5_000, 0_u64..6_000, 0_u64..3 * SECOND), 1..60),
     ) {
-        let clock = ManualClock::at(NOW);
+        let clock = ManualClock::at(Timestamp::from_nanos(NOW));
         let limiter = RatedLimiter::with_clock(10, clock.clone());
         let mut word = 0;
         for (limit, period_ms, burst, cost, pause) in checks {
-            clock.advance(pause);
-            let bucket = TokenBucket::new(limit, period_ms * MS, burst).expect("fits");
+            clock.advance(Duration::from_nanos(pause));
+            let bucket = TokenBucket::new(limit, Duration::from_millis(period_ms), burst).expect("fits");
             let meter = Meter::TokenBucket(bucket);
             let outcome = limiter.check_n(7_u64, bucket, cost);
             let now = clock.now();
-            match meter.step(word, now, cost) {
+            match meter.step(word, now.as_nanos(), cost) {
                 Verdict::Admit(_) if cost == 0 => prop_assert!(outcome.is_allowed()),
                 Verdict::Admit(after) => {
                     prop_assert!(outcome.is_allowed());
@@ -363,7 +366,7 @@ proptest! {
                 }
                 Verdict::Never => prop_assert_eq!(outcome.retry(), Retry::Never),
             }
-            prop_assert_eq!(outcome.remaining(), meter.remaining(word, now));
+            prop_assert_eq!(outcome.remaining(), meter.remaining(word, now.as_nanos()));
         }
     }
 }
@@ -372,7 +375,7 @@ proptest! {
 #[test]
 fn threads_with_different_numbers_admit_what_one_word_holds() {
     const BURST: u64 = 100_000;
-    let limiter = RatedLimiter::with_clock(10, ManualClock::at(NOW));
+    let limiter = RatedLimiter::with_clock(10, ManualClock::at(Timestamp::from_nanos(NOW)));
     let (large, small) = (ten_a_second(BURST), ten_a_second(BURST / 2));
     let (start, threads) = (Barrier::new(4), 4);
     let admitted: Vec<u64> = thread::scope(|scope| {
@@ -394,8 +397,8 @@ fn threads_with_different_numbers_admit_what_one_word_holds() {
 /// Sixteen slots: one group alone may have eleven, and each group eight in any case.
 #[test]
 fn what_the_share_of_a_group_denies_is_not_counted_as_a_full_table() {
-    let limiter = RatedLimiter::with_groups(10, ManualClock::at(NOW));
-    let a_day = TokenBucket::new(1, 24 * 60 * 60 * SECOND, 1).expect("valid");
+    let limiter = RatedLimiter::with_groups(10, ManualClock::at(Timestamp::from_nanos(NOW)));
+    let a_day = TokenBucket::new(1, Duration::from_hours(24), 1).expect("valid");
     let admitted = |group: u16, names: Range<u64>| {
         let group = NonZeroU16::new(group).expect("a number");
         names.filter(|name| limiter.check_n_in_group(group, *name, a_day, 1).is_allowed()).count()

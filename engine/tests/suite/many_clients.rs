@@ -14,6 +14,7 @@ use tidegate::{
     Engine, Identity, Request, Snapshot,
     clock::ManualClock,
     policy::{Client, Override, Policy},
+    time::Timestamp,
 };
 use tidegate_conformance::Deadline;
 
@@ -67,7 +68,7 @@ fn expected(client: usize, limit_of_tier: impl Fn(usize) -> u64) -> Option<u64> 
 #[test]
 fn each_of_a_hundred_thousand_clients_gets_its_own() {
     let tier_limit = |tier: usize| tier as u64 + 5;
-    let clock = ManualClock::at(NOW);
+    let clock = ManualClock::at(Timestamp::from_nanos(NOW));
     let engine = Engine::for_simulation(200_000, clock, 7);
     engine.publish(Snapshot::compile(&policy(tier_limit)).expect("a good policy")).expect("few limits");
     for client in (0..CLIENTS).step_by(37) {
@@ -89,7 +90,7 @@ fn each_of_a_hundred_thousand_clients_gets_its_own() {
 
 #[test]
 fn a_hundred_thousand_clients_are_published_beside_checks() {
-    let clock = ManualClock::at(NOW);
+    let clock = ManualClock::at(Timestamp::from_nanos(NOW));
     let engine = Engine::for_simulation(10_000, clock, 7);
     let [few, many] = [5, 1_000_000].map(|limit| Arc::new(Snapshot::compile(&policy(|_| limit)).expect("good")));
     engine.publish(Arc::clone(&few)).expect("few limits");

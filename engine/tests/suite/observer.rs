@@ -9,7 +9,9 @@ use std::{
     thread,
 };
 
-use tidegate::{Engine, Identity, Observed, Observer, Request, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{
+    Engine, Identity, Observed, Observer, Request, Snapshot, clock::ManualClock, formats::Format, time::Timestamp,
+};
 use tidegate_conformance::Deadline;
 
 const NOW: u64 = 1_790_035_200_000_000_000;
@@ -61,7 +63,7 @@ impl Observer for Log {
             limit_id: decision.limit_id().map(str::to_owned),
             remaining: decision.remaining(),
             shadow_denied: decision.shadow_denied().map(str::to_owned).collect(),
-            at: observed.at(),
+            at: observed.at().as_nanos(),
         });
     }
 }
@@ -73,7 +75,7 @@ impl Log {
 }
 
 fn engine(policy: &str) -> Engine<ManualClock> {
-    let engine = Engine::for_simulation(10_000, ManualClock::at(NOW), 7);
+    let engine = Engine::for_simulation(10_000, ManualClock::at(Timestamp::from_nanos(NOW)), 7);
     engine.publish(Snapshot::parse(policy, Format::Toml).expect("a good policy")).expect("few limits");
     engine
 }

@@ -7,6 +7,7 @@ use tidegate::{
     clock::ManualClock,
     formats::Format::{self, Json, Toml, Yaml},
     policy::{Policy, differences},
+    time::Timestamp,
 };
 
 fn good() -> serde_json::Value {
@@ -205,7 +206,7 @@ fn tags_are_for_people_alone() {
         assert!(!plain.write(format).expect("it can be written").contains("tags"));
     }
     let engines = [&plain, &tagged].map(|policy| {
-        let engine = Engine::with_clock(64, ManualClock::at(1_790_035_200_000_000_000));
+        let engine = Engine::with_clock(64, ManualClock::at(Timestamp::from_nanos(1_790_035_200_000_000_000)));
         engine.publish(Publish::of(Snapshot::compile(policy).expect("right"))).expect("it fits");
         engine
     });

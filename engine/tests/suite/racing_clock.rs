@@ -13,6 +13,7 @@ use std::{
 use tidegate::{
     Engine,
     clock::{Clock, ManualClock},
+    time::Timestamp,
 };
 
 /// A clock where threads meet. A check reads it between reading a slot and swapping it, so one that waits here for another
@@ -31,7 +32,7 @@ impl RacingClock {
     /// Makes a clock that stands at `ns`.
     pub(crate) fn at(ns: u64) -> Self {
         let (threads, readings) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self(Arc::new(Shared { clock: ManualClock::at(ns), threads, readings }))
+        Self(Arc::new(Shared { clock: ManualClock::at(Timestamp::from_nanos(ns)), threads, readings }))
     }
 }
 
@@ -44,7 +45,7 @@ impl Deref for RacingClock {
 }
 
 impl Clock for RacingClock {
-    fn now(&self) -> u64 {
+    fn now(&self) -> Timestamp {
         let Shared { clock, threads, readings } = &*self.0;
         let before = readings.fetch_add(1, Ordering::SeqCst);
         let is_met = || readings.load(Ordering::SeqCst) != before + 1 || threads.load(Ordering::SeqCst) < 2;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::{
     Decision, Engine, Identity, Request, Reservation, Retry, Snapshot, clock::ManualClock, formats::Format,
+    time::Timestamp,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -24,7 +25,7 @@ impl Bench {
     }
 
     fn with_max_keys(limits: &str, max_keys: usize) -> Self {
-        let clock = ManualClock::at(NOW);
+        let clock = ManualClock::at(Timestamp::from_nanos(NOW));
         let bench = Self { engine: Engine::for_simulation(max_keys, clock.clone(), 7), clock };
         bench.publish(limits);
         bench
@@ -103,7 +104,7 @@ fn the_excess_over_an_estimate_is_charged_and_later_requests_wait() {
     bench.engine.settle(reservation, 100);
     // 100 of a burst of 60 are used: one token is there after 41 seconds.
     assert_eq!(bench.check(1).retry(), Retry::After(Duration::from_secs(41)));
-    bench.clock.advance(41 * SECOND);
+    bench.clock.advance(Duration::from_secs(41));
     assert!(bench.check(1).is_allowed() && !bench.check(1).is_allowed());
 
     let bench = Bench::new(&limit("minute", "fixed_window", 60, "1m"));
@@ -115,7 +116,7 @@ fn the_excess_over_an_estimate_is_charged_and_later_requests_wait() {
     let bench = Bench::new(&limit("minute", "sliding_window_counter", 60, "1m"));
     let reservation = bench.reserve(10, "").expect("fits");
     bench.engine.settle(reservation, u64::MAX);
-    bench.clock.advance(60 * SECOND);
+    bench.clock.advance(Duration::from_mins(1));
     assert_eq!(bench.remaining(), 0, "all of the window before counts at first");
 }
 
@@ -126,7 +127,7 @@ fn a_reservation_that_is_settled_late_gets_back_what_time_has_not() {
     let policy = r#"{ id = "tokens", algorithm = "token_bucket", limit = 10, period = "1s", burst = 1000 }"#;
     let bench = Bench::new(policy);
     let reservation = bench.reserve(1_000, "").expect("fits");
-    bench.clock.advance(20 * SECOND);
+    bench.clock.advance(Duration::from_secs(20));
     assert_eq!(bench.remaining(), 200);
     bench.engine.settle(reservation, 100);
     // If 100 had been charged, they would be back by now.
@@ -134,14 +135,14 @@ fn a_reservation_that_is_settled_late_gets_back_what_time_has_not() {
 
     let bench = Bench::new(policy);
     let reservation = bench.reserve(1_000, "").expect("fits");
-    bench.clock.advance(20 * SECOND);
+    bench.clock.advance(Duration::from_secs(20));
     assert!(bench.check(150).is_allowed());
     bench.engine.settle(reservation, 600);
     // 600 charged, 200 of them back, 150 charged.
     assert_eq!(bench.remaining(), 450);
-    bench.clock.advance(100 * SECOND);
+    bench.clock.advance(Duration::from_secs(100));
     let again = bench.reserve(1_000, "").expect("everything is back");
-    bench.clock.advance(100 * SECOND);
+    bench.clock.advance(Duration::from_secs(100));
     bench.engine.refund(again);
     assert_eq!(bench.remaining(), 1_000, "never more than the burst");
 }
@@ -150,7 +151,7 @@ fn a_reservation_that_is_settled_late_gets_back_what_time_has_not() {
 fn a_window_takes_back_only_while_it_counts() {
     let bench = Bench::new(&limit("minute", "fixed_window", 100, "1m"));
     let reservation = bench.reserve(60, "").expect("fits");
-    bench.clock.advance(60 * SECOND);
+    bench.clock.advance(Duration::from_mins(1));
     assert!(bench.check(70).is_allowed());
     bench.engine.refund(reservation);
     assert_eq!(bench.remaining(), 30, "the charge was of the window before");
@@ -249,9 +250,9 @@ fn the_debt_of_a_settlement_is_repaid_in_one_period_or_reset() {
             // Ten are owed above the burst of ten: a minute until they are repaid, and a tenth of one for the next token.
             assert_eq!(bench.engine.peek(&bob).retry(), Retry::After(Duration::from_secs(66)), "{algorithm}");
         }
-        bench.clock.advance(66 * SECOND);
+        bench.clock.advance(Duration::from_secs(66));
         assert!(bench.engine.check(&bob).is_allowed() && !bench.engine.check(&bob).is_allowed(), "{algorithm}");
-        bench.clock.advance(6 * SECOND);
+        bench.clock.advance(Duration::from_secs(6));
         bench.engine.settle(bench.reserve(1, "/").expect("a token"), u64::MAX);
         assert_eq!(bench.reset(), 1, "{algorithm}");
         assert_eq!(bench.engine.check(&bob).remaining(), Some(9), "{algorithm}: whole at once");
@@ -429,7 +430,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Wait(ns) => {
-                    bench.clock.advance(ns);
+                    bench.clock.advance(Duration::from_nanos(ns));
                     now += ns;
                 }
                 Step::Check(cost) => {

@@ -9,13 +9,14 @@ use tidegate::{
     formats::Format,
     internals::{BeginResult, StoreAnswer, StoreCharge, Verdict},
     policy::Sharing,
+    time::Timestamp,
 };
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 1_790_035_200 * SECOND;
 
 fn engine(limits: &str) -> (ManualClock, Engine<ManualClock>) {
-    let clock = ManualClock::at(NOW);
+    let clock = ManualClock::at(Timestamp::from_nanos(NOW));
     let engine = Engine::for_simulation(1_000, clock.clone(), 7);
     publish(&engine, limits);
     (clock, engine)
@@ -75,7 +76,8 @@ fn check<'e>(engine: &'e Engine<ManualClock>, clock: &ManualClock, store: &mut S
     match engine.begin(&request) {
         BeginResult::Decided(decision) => decision,
         BeginResult::Pending(pending) => {
-            let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
+            let answers: Vec<_> =
+                pending.charges().map(|charge| store.answer(&charge, clock.now().as_nanos())).collect();
             let (decision, give_back) = engine.finish(pending, &answers);
             if let Some(give_back) = give_back {
                 for charge in give_back.charges() {
@@ -130,7 +132,7 @@ fn what_the_store_admitted_is_named_for_giving_back_when_a_limit_here_refuses_me
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
     let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
-    let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
+    let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now().as_nanos())).collect();
     // Another check takes the last token of the local limit while the store decides.
     let mut here = engine.handle("default/tier:t/l", "user").expect("is there");
     assert!(here.check(b"ada").is_allowed());
@@ -140,7 +142,7 @@ fn what_the_store_admitted_is_named_for_giving_back_when_a_limit_here_refuses_me
     let give_back = give_back.expect("the store admitted");
     let named: Vec<_> = give_back.charges().map(|charge| (charge.limit_id.to_owned(), charge.cost)).collect();
     assert_eq!(named, [("default/tier:t/s".to_owned(), 1)]);
-    assert_eq!(store.used(&give_back.charges().next().expect("one"), clock.now()), 1);
+    assert_eq!(store.used(&give_back.charges().next().expect("one"), clock.now().as_nanos()), 1);
 }
 
 #[test]
@@ -220,7 +222,7 @@ fn a_check_that_a_publish_overtakes_is_finished_by_the_new_numbers() {
     let mut begin = |tiers: &str| {
         store.words.clear();
         let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
-        let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
+        let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now().as_nanos())).collect();
         publish(&engine, tiers);
         engine.finish(pending, &answers)
     };
@@ -241,7 +243,7 @@ fn a_limit_that_changed_and_went_between_the_halves_counts_no_charge() {
     let request = Request::new(&who).expect("valid");
     assert!(check(&engine, &clock, &mut store, 1).is_allowed());
     let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
-    let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
+    let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now().as_nanos())).collect();
     publish(&engine, &[local("l", 4), strict("s", 5, "")].join(", "));
     publish(&engine, &strict("s", 5, ""));
     let (decision, give_back) = engine.finish(pending, &answers);
@@ -259,7 +261,7 @@ fn what_the_store_answered_is_read_by_the_numbers_that_it_was_asked_for() {
     for after in ["leaky_bucket\", sharing = \"strict", "token_bucket"] {
         publish(&engine, daily);
         let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
-        let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
+        let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now().as_nanos())).collect();
         publish(&engine, &format!("{{ id = \"s\", limit = 5, period = \"1d\", algorithm = \"{after}\" }}"));
         let (decision, _) = engine.finish(pending, &answers);
         assert_eq!((decision.delay(), decision.limit()), (Duration::ZERO, Some(5)));
@@ -304,7 +306,7 @@ fn a_peek_asks_the_store_to_look() {
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid").without_cost();
     let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
-    let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
+    let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now().as_nanos())).collect();
     assert_eq!(pending.charges().next().map(|charge| charge.cost), Some(0));
     let (decision, give_back) = engine.finish(pending, &answers);
     assert!(decision.is_allowed() && give_back.is_none());

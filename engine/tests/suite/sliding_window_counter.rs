@@ -1,6 +1,6 @@
 //! The sliding window counter's step against a slow, exact model and its stated bounds.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
 use tidegate::{
@@ -48,7 +48,7 @@ proptest! {
         limit in limits(), seconds in prop_oneof![1..100u64, 1..=366 * 86_400u64], offset: u64, calls in calls(),
     ) {
         let period = seconds * SECOND;
-        let meter = Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, period).expect("fits"));
+        let meter = Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, Duration::from_nanos(period)).expect("fits"));
         let (mut word, mut now, mut model) = (0, NOW + offset % period, Model::default());
         for (gap, share) in calls {
             now += (u128::from(period) * u128::from(gap) / 1_000) as u64;
@@ -84,7 +84,7 @@ proptest! {
     /// Fewer than twice the limit in any interval of a period; at most the limit in an aligned window.
     #[test]
     fn it_never_admits_more_than_its_bound(limit in 1..50u64, gaps in prop::collection::vec(0..400u64, 1..300)) {
-        let meter = Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, SECOND).expect("fits"));
+        let meter = Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, Duration::from_secs(1)).expect("fits"));
         let (mut word, mut now, mut admitted) = (0, NOW, Vec::new());
         for gap in gaps {
             now += gap * 1_000_000;
@@ -106,7 +106,7 @@ proptest! {
     fn giving_back_never_mints(
         limit in limits(), events in prop::collection::vec((0..700u64, 1..=60u64, any::<prop::sample::Index>(), any::<bool>()), 1..60),
     ) {
-        let meter = Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, SECOND).expect("fits"));
+        let meter = Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, Duration::from_secs(1)).expect("fits"));
         let (mut word, mut now, mut standing, mut model) = (0, NOW, Vec::<Receipt>::new(), Model::default());
         for (gap, share, pick, give) in events {
             now += gap * 1_000_000;
@@ -128,7 +128,7 @@ proptest! {
     /// The same windows under another limit keep both counts.
     #[test]
     fn a_new_limit_keeps_what_was_used(old in limits(), new in limits(), first in 0..=100u64, second in 0..=100u64, at in 0..1_000u64) {
-        let meter = |limit| Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, SECOND).expect("fits"));
+        let meter = |limit| Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, Duration::from_secs(1)).expect("fits"));
         let (from, to) = (meter(old), meter(new));
         let mut word = 0;
         for (now, share) in [(NOW, first), (NOW + SECOND, second)] {
@@ -149,7 +149,7 @@ proptest! {
 
 #[test]
 fn a_burst_at_a_boundary_is_not_forgotten() {
-    let meter = Meter::SlidingWindowCounter(SlidingWindowCounter::new(100, 60 * SECOND).expect("fits"));
+    let meter = Meter::SlidingWindowCounter(SlidingWindowCounter::new(100, Duration::from_mins(1)).expect("fits"));
     let end = NOW + 60 * SECOND;
     let Verdict::Admit(word) = meter.step(0, end - 1, 100) else { panic!("an empty window refused") };
     assert_eq!(meter.step(word, end, 1), Verdict::Later { wait_ns: 60 * SECOND / 100 });
@@ -159,7 +159,7 @@ fn a_burst_at_a_boundary_is_not_forgotten() {
 
 #[test]
 fn time_going_backwards_mints_nothing() {
-    let meter = Meter::SlidingWindowCounter(SlidingWindowCounter::new(3, 60 * SECOND).expect("fits"));
+    let meter = Meter::SlidingWindowCounter(SlidingWindowCounter::new(3, Duration::from_mins(1)).expect("fits"));
     let Verdict::Admit(word) = meter.step(0, NOW, 3) else { panic!("an empty window refused") };
     for back in [1, SECOND, 61 * SECOND, 121 * SECOND, NOW] {
         assert!(!matches!(meter.step(word, NOW - back, 1), Verdict::Admit(_)), "{back} ns back");

@@ -16,6 +16,7 @@ use tidegate::{
     clock::ManualClock,
     formats::Format,
     internals::{BeginResult, Verdict},
+    time::Timestamp,
 };
 use tidegate_conformance::Deadline;
 
@@ -30,7 +31,7 @@ struct Bench {
 
 impl Bench {
     fn new(max_keys: usize, limits: &str) -> Self {
-        let clock = ManualClock::at(NOW);
+        let clock = ManualClock::at(Timestamp::from_nanos(NOW));
         let bench = Self { engine: Engine::for_simulation(max_keys, clock.clone(), 7), clock };
         bench.publish(limits);
         bench
@@ -80,10 +81,10 @@ proptest! {
     fn the_engine_decides_as_the_exact_model(limit in 1..30u64, period_ms in prop_oneof![Just(1u64), 1..100_000u64], offset in 0..SECOND, calls in calls()) {
         let bench = Bench::new(100, &log(limit, &format!("{period_ms}ms")));
         let period = period_ms * 1_000_000;
-        bench.clock.advance(offset);
+        bench.clock.advance(Duration::from_nanos(offset));
         let (mut now, mut admitted) = (NOW + offset, Vec::<u64>::new());
         for (gap, cost) in calls {
-            bench.clock.advance(period * gap / 100);
+            bench.clock.advance(Duration::from_nanos(period * gap / 100));
             now += period * gap / 100;
             let live: Vec<u64> = admitted.iter().copied().filter(|at| at + period > now).collect();
             let free = limit - live.len() as u64;
@@ -114,7 +115,7 @@ proptest! {
     #[test]
     fn as_one_word_it_is_stricter_and_true_to_its_word(limit in 1..30u64, period_ms in prop_oneof![Just(1u64), 1..100_000u64], offset in 0..SECOND, calls in calls()) {
         let period = period_ms * 1_000_000;
-        let meter = Meter::SlidingWindowLog(SlidingWindowLog::new(limit, period).expect("fits"));
+        let meter = Meter::SlidingWindowLog(SlidingWindowLog::new(limit, Duration::from_nanos(period)).expect("fits"));
         let (mut now, mut word, mut admitted) = (NOW + offset, 0, Vec::new());
         for (gap, cost) in calls {
             now += period * gap / 100;
@@ -142,7 +143,7 @@ proptest! {
     #[test]
     fn a_word_mints_nothing_for_clocks_that_are_behind(limit in 1..5u64, clocks in prop::collection::vec(0..40u64, 1..100)) {
         let period = 1_000_000;
-        let meter = Meter::SlidingWindowLog(SlidingWindowLog::new(limit, period).expect("fits"));
+        let meter = Meter::SlidingWindowLog(SlidingWindowLog::new(limit, Duration::from_nanos(period)).expect("fits"));
         let (mut word, mut admitted) = (0, Vec::new());
         for clock in clocks {
             let now = NOW + clock * period / 10;
@@ -158,7 +159,7 @@ proptest! {
     /// Nothing panics, with every number at any value.
     #[test]
     fn extremes_saturate(limit in 1..=4_096u64, period in 1_000_000..=366 * 86_400 * SECOND, word: u64, now: u64, cost in 1..1u64 << 53) {
-        let meter = Meter::SlidingWindowLog(SlidingWindowLog::new(limit, period).expect("fits"));
+        let meter = Meter::SlidingWindowLog(SlidingWindowLog::new(limit, Duration::from_nanos(period)).expect("fits"));
         for now in [now, 0, u64::MAX] {
             for word in [word, u64::MAX, 0] {
                 let _ = meter.step(word, now, cost);
@@ -173,20 +174,20 @@ proptest! {
 #[test]
 fn at_the_end_of_time_a_log_admits_its_limit_once() {
     let bench = Bench::new(100, &log(3, "366d"));
-    bench.clock.set(u64::MAX);
+    bench.clock.set(Timestamp::from_nanos(u64::MAX));
     assert_eq!((0..10).filter(|_| bench.check("a", 1).is_allowed()).count(), 3);
 }
 
 #[test]
 fn a_log_has_no_boundary_to_rush_over() {
     let bench = Bench::new(100, &log(10, "1m"));
-    bench.clock.advance(60 * SECOND - 1);
+    bench.clock.advance(Duration::from_nanos(60 * SECOND - 1));
     assert!(bench.check("a", 10).is_allowed());
-    bench.clock.advance(1);
+    bench.clock.advance(Duration::from_nanos(1));
     assert_eq!(bench.check("a", 1).retry(), Retry::After(Duration::from_nanos(60 * SECOND - 1)));
-    bench.clock.advance(60 * SECOND - 2);
+    bench.clock.advance(Duration::from_nanos(60 * SECOND - 2));
     assert_eq!(bench.check("a", 1).retry(), Retry::After(Duration::from_nanos(1)));
-    bench.clock.advance(1);
+    bench.clock.advance(Duration::from_nanos(1));
     assert!(bench.check("a", 10).is_allowed());
 }
 
@@ -214,7 +215,7 @@ fn when_the_table_is_full_new_keys_get_overflow_buckets() {
         (0..1_000).map(|key| (0..3).filter(|_| bench.check(&key.to_string(), 1).is_allowed()).count()).sum();
     assert!(bench.engine.overflow_charges() > 0);
     assert_eq!(admitted, 2 * (8 + 8), "eight slots and eight overflow buckets of 2");
-    bench.clock.advance(61 * SECOND);
+    bench.clock.advance(Duration::from_secs(61));
     assert_eq!((0..3).filter(|_| bench.check("999", 1).is_allowed()).count(), 2);
 }
 
@@ -250,17 +251,17 @@ fn a_new_limit_with_the_same_period_keeps_when_each_was_admitted() {
     let bench = Bench::new(100, &log(5, "1m"));
     for _ in 0..5 {
         assert!(bench.check("a", 1).is_allowed());
-        bench.clock.advance(10 * SECOND);
+        bench.clock.advance(Duration::from_secs(10));
     }
     // The five are 50, 40, .. 10 seconds old.
     bench.publish(&log(3, "1m"));
     assert_eq!(bench.peek("a").remaining(), Some(0));
     assert_eq!(bench.check("a", 1).retry(), Retry::After(Duration::from_secs(30)), "the third youngest");
-    bench.clock.advance(30 * SECOND);
+    bench.clock.advance(Duration::from_secs(30));
     assert!(bench.check("a", 1).is_allowed());
     bench.publish(&log(100, "1m"));
     assert_eq!(bench.peek("a").remaining(), Some(97));
-    bench.clock.advance(10 * SECOND);
+    bench.clock.advance(Duration::from_secs(10));
     assert_eq!(bench.peek("a").remaining(), Some(98), "each ages by itself");
 }
 
@@ -276,7 +277,7 @@ fn rings_survive_more_publishes_than_there_are() {
         for key in 0..10 {
             let _ = bench.check(&format!("{round}-{key}"), 1);
         }
-        bench.clock.advance(1);
+        bench.clock.advance(Duration::from_nanos(1));
     }
     assert_eq!(bench.engine.log_charges_without_ring(), 0);
 }
@@ -333,7 +334,7 @@ fn a_shadow_log_and_several_limits_are_charged_all_or_none() {
         assert_eq!(decision.shadow_denied().count(), usize::from(round > 0));
     }
     assert_eq!(bench.check("a", 1).limit_id(), Some("default/tier:t/b"));
-    bench.clock.advance(3_600 * SECOND);
+    bench.clock.advance(Duration::from_hours(1));
     assert_eq!(bench.peek("a").remaining(), Some(3), "a denial charged nothing");
     let mut handle = bench.engine.handle("default/tier:t/l", "ip").expect("in the policy");
     assert_eq!(handle.check_n(b"a", 5).expect("valid").remaining(), Some(0));
@@ -351,23 +352,23 @@ fn an_excess_is_charged_and_later_requests_wait() {
     let who = [Identity::new("ip", "a").expect("valid")];
     let reserve = |cost| bench.engine.reserve(&request(&who, cost)).1.expect("allowed");
     let first = reserve(2);
-    bench.clock.advance(20 * SECOND);
+    bench.clock.advance(Duration::from_secs(20));
     bench.engine.settle(first, 5);
     assert_eq!(bench.peek("a").remaining(), Some(5), "three more");
     let second = reserve(5);
-    bench.clock.advance(20 * SECOND);
+    bench.clock.advance(Duration::from_secs(20));
     bench.engine.settle(second, 5 + 4);
     // Of the ten cells four are taken for a minute from now; the six younger of the others stay.
     assert_eq!(bench.check("a", 1).retry(), Retry::After(Duration::from_secs(40)));
-    bench.clock.advance(40 * SECOND);
+    bench.clock.advance(Duration::from_secs(40));
     assert_eq!(bench.peek("a").remaining(), Some(6));
-    bench.clock.advance(20 * SECOND);
+    bench.clock.advance(Duration::from_secs(20));
     assert_eq!(bench.peek("a").remaining(), Some(10));
     // The cost is more than the log holds, and for a new key.
     let third = reserve(1);
     bench.engine.settle(third, 1 << 40);
     assert_eq!(bench.check("a", 1).retry(), Retry::After(Duration::from_mins(1)));
-    bench.clock.advance(60 * SECOND);
+    bench.clock.advance(Duration::from_mins(1));
     assert!(bench.check("a", 10).is_allowed());
 }
 
@@ -377,11 +378,11 @@ fn an_excess_of_a_key_without_a_slot_is_charged_too() {
     let bench = Bench::new(1, &log(10, "1s"));
     let who = [Identity::new("ip", "a").expect("valid")];
     let reservation = bench.engine.reserve(&request(&who, 1)).1.expect("allowed");
-    bench.clock.advance(5 * SECOND);
+    bench.clock.advance(Duration::from_secs(5));
     for stranger in 0..100 {
         let _ = bench.check(&format!("stranger-{stranger}"), 1);
     }
-    bench.clock.advance(5 * SECOND);
+    bench.clock.advance(Duration::from_secs(5));
     bench.engine.settle(reservation, 8);
     assert_eq!(bench.peek("a").remaining(), Some(3));
 }
@@ -394,7 +395,7 @@ fn what_was_charged_stays_charged_until_it_is_a_period_old() {
     let reservation = bench.engine.reserve(&request(&who, 8)).1.expect("allowed");
     bench.engine.refund(reservation);
     assert_eq!(bench.peek("a").remaining(), Some(2));
-    bench.clock.advance(60 * SECOND);
+    bench.clock.advance(Duration::from_mins(1));
     assert_eq!(bench.peek("a").remaining(), Some(10));
 }
 
@@ -426,7 +427,7 @@ fn a_batch_and_a_check_in_two_halves_charge_a_log() {
     bench.engine.check_batch(&[two, two, one], &mut decisions);
     assert_eq!(decisions.iter().map(Decision::is_allowed).collect::<Vec<_>>(), [true, false, true]);
     assert!(matches!(bench.engine.begin(&one), BeginResult::Decided(decision) if !decision.is_allowed()));
-    bench.clock.advance(60 * SECOND);
+    bench.clock.advance(Duration::from_mins(1));
     let BeginResult::Pending(pending) = bench.engine.begin(&two) else { panic!("the store was not asked") };
     assert_eq!(bench.peek("a").remaining(), Some(3), "not charged yet");
     let (decision, back) = bench.engine.finish(pending, &[]);
@@ -448,7 +449,7 @@ fn logs_allocate_nothing_after_the_publish() {
         bench.engine.reset(&request(&who, 1));
         let _ = bench.engine.check(&request(&who, 60));
         let _ = bench.engine.check(&request(&who, 60));
-        bench.clock.advance(SECOND / 20);
+        bench.clock.advance(Duration::from_millis(50));
     };
     // The first check of a thread may allocate.
     check(0);
@@ -459,8 +460,9 @@ fn logs_allocate_nothing_after_the_publish() {
 /// The rings of a keyed limiter exist before the first check.
 #[test]
 fn a_keyed_limiter_of_logs_allocates_nothing_in_a_check() {
-    let log = SlidingWindowLog::new(5, SECOND).expect("fits");
-    let limiter = KeyedLimiter::with_clock(Meter::SlidingWindowLog(log), 100, ManualClock::at(NOW));
+    let log = SlidingWindowLog::new(5, Duration::from_secs(1)).expect("fits");
+    let limiter =
+        KeyedLimiter::with_clock(Meter::SlidingWindowLog(log), 100, ManualClock::at(Timestamp::from_nanos(NOW)));
     let checks = allocation_counter::measure(|| {
         for _ in 0..5 {
             assert!(limiter.check("ada").is_allowed());
@@ -472,6 +474,7 @@ fn a_keyed_limiter_of_logs_allocates_nothing_in_a_check() {
 
 #[test]
 fn what_does_not_fit_is_an_error_like_others() {
-    let error: Box<dyn std::error::Error> = SlidingWindowLog::new(4_097, SECOND).expect_err("too long").into();
+    let error: Box<dyn std::error::Error> =
+        SlidingWindowLog::new(4_097, Duration::from_secs(1)).expect_err("too long").into();
     assert_eq!(error.to_string(), "limit: 4097 is out of range; from 1 to 4096 fit");
 }

@@ -1,5 +1,7 @@
 //! The pure steps against a slow, exact model, and each rule that limiters get wrong as a test of its own.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use tidegate::{
     algorithm::{Carry, FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
@@ -11,15 +13,15 @@ const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 1_790_000_000 * SECOND;
 
 fn bucket(limit: u64, period_ns: u64, burst: u64) -> Meter {
-    Meter::TokenBucket(TokenBucket::new(limit, period_ns, burst).expect("fits"))
+    Meter::TokenBucket(TokenBucket::new(limit, Duration::from_nanos(period_ns), burst).expect("fits"))
 }
 
 fn window(limit: u64, period_ns: u64) -> Meter {
-    Meter::FixedWindow(FixedWindow::new(limit, period_ns).expect("fits"))
+    Meter::FixedWindow(FixedWindow::new(limit, Duration::from_nanos(period_ns)).expect("fits"))
 }
 
 fn sliding(limit: u64, period_ns: u64) -> Meter {
-    Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, period_ns).expect("fits"))
+    Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, Duration::from_nanos(period_ns)).expect("fits"))
 }
 
 /// A bucket or window with its word, as a user would hold it.
@@ -96,7 +98,7 @@ proptest! {
 
     #[test]
     fn a_token_bucket_never_admits_more_than_its_bound((limit, period) in rates(), burst in bursts(), calls in calls()) {
-        let Ok(bucket) = TokenBucket::new(limit, period, burst) else { return Ok(()) };
+        let Ok(bucket) = TokenBucket::new(limit, Duration::from_nanos(period), burst) else { return Ok(()) };
         let mut held = MeteredWord::new(Meter::TokenBucket(bucket));
         let (mut now, mut admitted) = (NOW, Admissions(Vec::new()));
         for (gap, cost) in calls {
@@ -122,7 +124,7 @@ proptest! {
     /// token takes whole nanoseconds the bucket decides the same; elsewhere it never admits what the model would refuse.
     #[test]
     fn a_token_bucket_decides_as_the_exact_model((limit, period) in rates(), burst in bursts(), calls in calls()) {
-        let Ok(bucket) = TokenBucket::new(limit, period, burst) else { return Ok(()) };
+        let Ok(bucket) = TokenBucket::new(limit, Duration::from_nanos(period), burst) else { return Ok(()) };
         let mut held = MeteredWord::new(Meter::TokenBucket(bucket));
         let (unit, full) = (u128::from(period), u128::from(burst) * u128::from(period));
         let (mut now, mut available) = (NOW, full);
@@ -142,7 +144,7 @@ proptest! {
 
     #[test]
     fn remaining_is_the_largest_cost_that_is_admitted((limit, period) in rates(), burst in bursts(), calls in calls()) {
-        let Ok(bucket) = TokenBucket::new(limit, period, burst) else { return Ok(()) };
+        let Ok(bucket) = TokenBucket::new(limit, Duration::from_nanos(period), burst) else { return Ok(()) };
         let mut held = MeteredWord::new(Meter::TokenBucket(bucket));
         let mut now = NOW;
         for (gap, cost) in calls {
@@ -176,7 +178,7 @@ proptest! {
     /// Below by at most a nanosecond per token up to a million a second, and per call above.
     #[test]
     fn the_under_admission_is_as_small_as_stated((limit, period) in rates(), cost in 1..1_000u64) {
-        let Ok(one) = TokenBucket::new(limit, period, cost) else { return Ok(()) };
+        let Ok(one) = TokenBucket::new(limit, Duration::from_nanos(period), cost) else { return Ok(()) };
         let Verdict::Admit(word) = Meter::TokenBucket(one).step(0, NOW, cost) else { panic!("a full bucket refused its burst") };
         let exact_ns = |tokens: u64| u128::from(tokens) * u128::from(period) / u128::from(limit);
         let (taken, exact) = (u128::from(word - NOW), exact_ns(cost));
@@ -235,7 +237,7 @@ proptest! {
     fn an_overcharge_leaves_no_larger_debt_than_it_may(
         (limit, period) in rates(), burst in bursts(), max_debt in prop_oneof![0..50u64, 0..=NUMBER_MAX], calls in calls(),
     ) {
-        let Ok(bucket) = TokenBucket::new(limit, period, burst) else { return Ok(()) };
+        let Ok(bucket) = TokenBucket::new(limit, Duration::from_nanos(period), burst) else { return Ok(()) };
         let unit = i128::from(period);
         let full = i128::from(burst) * unit;
         let by_token = period.is_multiple_of(limit) || period / limit >= 1_000;
@@ -280,10 +282,10 @@ proptest! {
         (word, now, charged_at, receipt_word) in (up_to(u64::MAX), up_to(u64::MAX), up_to(u64::MAX), up_to(u64::MAX)),
     ) {
         let meters = [
-            TokenBucket::new(limit, period, burst).ok().map(Meter::TokenBucket),
-            TokenBucket::new(limit, period, burst).ok().map(Meter::LeakyBucket),
-            FixedWindow::new(limit, period - period % SECOND).ok().map(Meter::FixedWindow),
-            SlidingWindowCounter::new(limit, period - period % SECOND).ok().map(Meter::SlidingWindowCounter),
+            TokenBucket::new(limit, Duration::from_nanos(period), burst).ok().map(Meter::TokenBucket),
+            TokenBucket::new(limit, Duration::from_nanos(period), burst).ok().map(Meter::LeakyBucket),
+            FixedWindow::new(limit, Duration::from_nanos(period - period % SECOND)).ok().map(Meter::FixedWindow),
+            SlidingWindowCounter::new(limit, Duration::from_nanos(period - period % SECOND)).ok().map(Meter::SlidingWindowCounter),
         ];
         for meter in meters.iter().flatten() {
             for now in [now, 0, u64::MAX] {
@@ -354,7 +356,7 @@ fn a_cost_above_the_capacity_is_never_and_not_later() {
 /// The k-th of a burst waits (k-1) p/n, and what leaves the queue leaves it at the rate.
 #[test]
 fn a_leaky_bucket_delays_what_it_admits_so_that_it_leaves_at_the_rate() {
-    let mut held = MeteredWord::new(Meter::LeakyBucket(TokenBucket::new(10, SECOND, 5).expect("fits")));
+    let mut held = MeteredWord::new(Meter::LeakyBucket(TokenBucket::new(10, Duration::from_secs(1), 5).expect("fits")));
     let mut leaves = Vec::new();
     for now in [NOW, NOW, NOW, NOW, NOW, NOW, NOW + SECOND / 4, NOW + SECOND / 4, NOW + 3 * SECOND] {
         if let Verdict::Admit(word) = held.charge(now, 1) {
@@ -364,7 +366,7 @@ fn a_leaky_bucket_delays_what_it_admits_so_that_it_leaves_at_the_rate() {
     let tenths = [0, 1, 2, 3, 4, 5, 6, 30].map(|tenth| tenth * SECOND / 10);
     assert_eq!(leaves, tenths, "five at once, then two places were free");
     // A cost takes as many places.
-    let mut held = MeteredWord::new(Meter::LeakyBucket(TokenBucket::new(10, SECOND, 5).expect("fits")));
+    let mut held = MeteredWord::new(Meter::LeakyBucket(TokenBucket::new(10, Duration::from_secs(1), 5).expect("fits")));
     assert!(held.admits(NOW, 3));
     let Verdict::Admit(word) = held.charge(NOW, 2) else { panic!("two places were free") };
     assert_eq!(held.meter.delay_ns(word, NOW, 2), 3 * SECOND / 10);
@@ -431,7 +433,7 @@ fn rates_above_one_token_a_nanosecond_are_neither_clamped_nor_unlimited() {
 #[test]
 fn large_quotas_do_not_overflow() {
     assert!(
-        TokenBucket::new(1, 86_400 * SECOND, NUMBER_MAX).is_err(),
+        TokenBucket::new(1, Duration::from_hours(24), NUMBER_MAX).is_err(),
         "would take longer than a hundred years to refill"
     );
     let mut held = MeteredWord::new(bucket(NUMBER_MAX, 366 * 86_400 * SECOND, NUMBER_MAX));
@@ -456,7 +458,7 @@ fn a_debt_that_one_period_repays_is_repaid_in_one_period() {
 
 #[test]
 fn a_window_and_a_log_forget_a_debt_within_their_periods() {
-    let log = Meter::SlidingWindowLog(SlidingWindowLog::new(5, SECOND).expect("fits"));
+    let log = Meter::SlidingWindowLog(SlidingWindowLog::new(5, Duration::from_secs(1)).expect("fits"));
     // The window before still counts in the one after it; a log in one word rounds up.
     for (meter, seconds) in [(window(5, SECOND), 1), (sliding(5, SECOND), 2), (log, 2)] {
         let word = meter.overcharge(0, NOW, meter.debt_room(0, NOW, 0));

@@ -131,11 +131,11 @@ fn striping_ends_when_one_thread_is_alone() {
     };
     let deadline = Deadline::new();
     while engine.leases_begun() == engine.leases_ended() && !deadline.has_passed() {
-        engine.clock().advance(1_000_000 * 1_000_000_000);
+        engine.clock().advance(Duration::from_secs(1_000_000));
         assert_eq!(together(&engine, half), 2, "it is not empty");
     }
     assert!(engine.leases_begun() > engine.leases_ended(), "no lease was left open");
-    engine.clock().advance(1_000_000 * 1_000_000_000);
+    engine.clock().advance(Duration::from_secs(1_000_000));
     let before = engine.leases_ended();
     let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
     for _ in 0..900_000 {
@@ -181,7 +181,7 @@ fn a_large_cost_of_a_striped_key_is_admitted_after_its_wait() {
             (0..3_000).filter(|_| handle.check(name).is_allowed()).count() as u64
         });
         // The wait may not be longer than the whole burst takes to come back.
-        engine.clock().advance(2 * BURST * 1_000_000_000);
+        engine.clock().advance(Duration::from_nanos(2 * BURST * 1_000_000_000));
         let identities = who(name);
         let request = Request::new(&identities).and_then(|request| request.cost(BURST)).expect("valid");
         let (decision, _) = engine.reserve(&request);
@@ -191,7 +191,7 @@ fn a_large_cost_of_a_striped_key_is_admitted_after_its_wait() {
                 wait <= Duration::from_secs(BURST / 16),
                 "longer than what a lease has takes to come back: {wait:?}"
             );
-            engine.clock().advance(u64::try_from(wait.as_nanos()).expect("short"));
+            engine.clock().advance(wait);
             assert!(engine.reserve(&request).0.is_allowed(), "told to wait {wait:?}, which was not enough");
         }
     });
@@ -233,7 +233,7 @@ fn a_refund_of_what_time_has_repaid_ends_no_lease() {
         let identities = who(name);
         let request = Request::new(&identities).and_then(|it| it.cost(10)).expect("valid");
         let (_, reservation) = engine.reserve(&request);
-        engine.clock().advance(Duration::from_secs(10).as_nanos() as u64);
+        engine.clock().advance(Duration::from_secs(10));
         let ended = engine.leases_ended();
         refunds += u64::from(engine.leases_begun() > ended);
         engine.refund(reservation.expect("the bucket is nearly full"));

@@ -12,6 +12,7 @@ use tidegate::{
         Algorithm, Client, DescriptorPaths, Descriptors, Domain, Headers, Limit, Mode, OnError, OnFailure, Override,
         Per, Policy, Reset, Rule, Sharing, Tier, borrowed,
     },
+    time::Timestamp,
 };
 
 const FORMATS: [Format; 3] = [Toml, Yaml, Json];
@@ -240,7 +241,7 @@ fn is_the_same_borrowed(text: &str) -> Result<(), TestCaseError> {
         (Err(problems), Err(same)) => prop_assert_eq!(problems, same),
         (Ok(snapshot), Ok(same)) => {
             let engines = [snapshot, same].map(|snapshot| {
-                let engine = Engine::with_clock(64, ManualClock::at(1_790_035_200_000_000_000));
+                let engine = Engine::with_clock(64, ManualClock::at(Timestamp::from_nanos(1_790_035_200_000_000_000)));
                 engine.publish(Publish::of(snapshot)).expect("it fits");
                 engine
             });

@@ -11,6 +11,7 @@ use tidegate::{
     KeyedLimiter, Limiter, Rate, Retry, WaitError,
     algorithm::{FixedWindow, Meter, SlidingWindowCounter, TokenBucket},
     clock::Clock,
+    time::Timestamp,
 };
 use tokio::{
     task::JoinSet,
@@ -27,8 +28,8 @@ const NOW: u64 = 1_790_035_200 * SECOND;
 struct TokioClock(Instant);
 
 impl Clock for TokioClock {
-    fn now(&self) -> u64 {
-        NOW + self.0.elapsed().as_nanos() as u64
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(NOW) + self.0.elapsed()
     }
 }
 
@@ -48,7 +49,7 @@ fn limiter(meter: impl Into<Option<Meter>>) -> (TokioClock, Arc<Limiter<TokioClo
 }
 
 fn leaky(limit: u64, burst: u64) -> Meter {
-    Meter::LeakyBucket(TokenBucket::new(limit, SECOND, burst).expect("fits"))
+    Meter::LeakyBucket(TokenBucket::new(limit, Duration::from_secs(1), burst).expect("fits"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,7 +219,7 @@ async fn a_caller_that_waited_for_a_leaky_bucket_goes_on_without_a_delay() {
 
 #[tokio::test(start_paused = true)]
 async fn windows_are_waited_for_until_they_have_room() {
-    let (clock, limiter) = limiter(Meter::FixedWindow(FixedWindow::new(2, 10 * SECOND).expect("fits")));
+    let (clock, limiter) = limiter(Meter::FixedWindow(FixedWindow::new(2, Duration::from_secs(10)).expect("fits")));
     let mut passed = Vec::new();
     for _ in 0..5 {
         limiter.wait().await.expect("comes");
@@ -238,12 +239,15 @@ fn waits_can_be_spawned() {
 }
 
 fn meters() -> impl Strategy<Value = Meter> {
-    let bucket = (1u64..50, 1u64..20).prop_map(|(limit, burst)| TokenBucket::new(limit, SECOND, burst).expect("fits"));
+    let bucket = (1u64..50, 1u64..20)
+        .prop_map(|(limit, burst)| TokenBucket::new(limit, Duration::from_secs(1), burst).expect("fits"));
     prop_oneof![
         bucket.clone().prop_map(Meter::TokenBucket),
         bucket.prop_map(Meter::LeakyBucket),
-        (1u64..20).prop_map(|n| Meter::FixedWindow(FixedWindow::new(n, SECOND).expect("fits"))),
-        (1u64..20).prop_map(|n| Meter::SlidingWindowCounter(SlidingWindowCounter::new(n, SECOND).expect("fits"))),
+        (1u64..20).prop_map(|n| Meter::FixedWindow(FixedWindow::new(n, Duration::from_secs(1)).expect("fits"))),
+        (1u64..20).prop_map(|n| Meter::SlidingWindowCounter(
+            SlidingWindowCounter::new(n, Duration::from_secs(1)).expect("fits")
+        )),
     ]
 }
 
@@ -284,13 +288,13 @@ proptest! {
         });
         for (mut ended, rest) in ended.into_iter().zip(rest) {
             ended.sort_unstable();
-            let clock = tidegate::clock::ManualClock::at(NOW);
+            let clock = tidegate::clock::ManualClock::at(Timestamp::from_nanos(NOW));
             let told = Limiter::with_clock(meter, clock.clone());
             for (at, cost) in ended {
-                clock.set(at);
+                clock.set(Timestamp::from_nanos(at.as_nanos()));
                 prop_assert_eq!(told.check_n(cost).retry(), Retry::Now, "more was admitted than the limit allows");
             }
-            clock.set(now);
+            clock.set(Timestamp::from_nanos(now.as_nanos()));
             let expected = told.check_n(0);
             prop_assert_eq!(rest, (expected.remaining(), expected.reset_after()), "something else was taken");
         }

@@ -229,7 +229,7 @@ impl Node {
             name: self.name.clone(),
             instance: self.instance.clone(),
             version,
-            at_ms: self.engine.clock().wall() / 1_000_000,
+            at_ms: self.engine.clock().wall().as_nanos() / 1_000_000,
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             refused,
             not_kept: not_kept.clone(),

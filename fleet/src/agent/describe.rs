@@ -136,8 +136,10 @@ pub fn length(ns: u128) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
-    use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock};
+    use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, time::Timestamp};
 
     use super::*;
 
@@ -146,7 +148,7 @@ mod tests {
 
     /// Describes a limit of which `used` tokens were used at once, `ago_ms` milliseconds ago.
     fn described(limit: &str, used: u64, ago_ms: u64) -> String {
-        let clock = ManualClock::at(MIDNIGHT);
+        let clock = ManualClock::at(Timestamp::from_nanos(MIDNIGHT));
         let engine = Engine::for_simulation(8, clock.clone(), 7);
         let policy = serde_json::from_str(&format!(
             r#"{{"domains": {{"default": {{"defaults": {{"user": "t"}}, "tiers": [{{"id": "t", "limits": [{limit}]}}]}}}}}}"#
@@ -157,7 +159,7 @@ mod tests {
         if used > 0 {
             assert!(engine.check(&request.cost(used).expect("in range")).is_allowed());
         }
-        clock.advance(ago_ms * 1_000_000);
+        clock.advance(Duration::from_millis(ago_ms));
         let found = engine.inspect(&request);
         standing(&found.limits[0], false)
     }
@@ -225,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_blocked_client_is_described_as_blocked() {
-        let engine = Engine::for_simulation(8, ManualClock::at(MIDNIGHT), 7);
+        let engine = Engine::for_simulation(8, ManualClock::at(Timestamp::from_nanos(MIDNIGHT)), 7);
         let policy = r#"{"domains": {"default": {"clients": [
             {"kind": "user", "value": "eve", "override": {"blocked": true}}]}}}"#;
         let policy = serde_json::from_str(policy).expect("JSON");
@@ -264,7 +266,7 @@ mod tests {
         ) {
             #[expect(clippy::cast_sign_loss, reason = "a part of a whole number is not negative")]
             let used = (most as f64 * share) as u64;
-            let clock = ManualClock::at(MIDNIGHT);
+            let clock = ManualClock::at(Timestamp::from_nanos(MIDNIGHT));
             let engine = Engine::for_simulation(8, clock.clone(), 7);
             let policy = serde_json::from_str(&format!(
                 r#"{{"domains": {{"default": {{"defaults": {{"user": "t"}}, "tiers": [{{"id": "t", "limits": [{}]}}]}}}}}}"#,
@@ -276,7 +278,7 @@ mod tests {
             if used > 0 {
                 prop_assert!(engine.check(&request.cost(used).expect("in range")).is_allowed());
             }
-            clock.advance(ago_ms * 1_000_000);
+            clock.advance(Duration::from_millis(ago_ms));
             let found = engine.inspect(&request);
             let state = found.limits[0].state;
             let text = standing(&found.limits[0], false);

@@ -122,7 +122,7 @@ impl LiveTail {
             values: who.as_ref().map(|who| counted_values(engine, who)).unwrap_or_default(),
             who,
             room,
-            since_ms: engine.clock().wall() / NS_PER_MS,
+            since_ms: engine.clock().wall().as_nanos() / NS_PER_MS,
             buffer: Mutex::default(),
             overlooked: AtomicU64::new(0),
             used_at: Mutex::new(Instant::now()),
@@ -223,7 +223,7 @@ fn seen(observed: &Observed<'_>) -> SeenDecision {
     let (decision, request) = (observed.decision(), observed.request());
     let first = |text: &str, characters: usize| text.chars().take(characters).collect();
     SeenDecision {
-        at_ms: observed.wall() / NS_PER_MS,
+        at_ms: observed.wall().as_nanos() / NS_PER_MS,
         allowed: decision.is_allowed(),
         limit_id: decision.limit_id().map(str::to_owned),
         remaining: decision.remaining(),

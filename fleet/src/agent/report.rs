@@ -79,7 +79,7 @@ impl Reporter {
         self.sequence += 1;
         let report = Report {
             sequence: self.sequence,
-            at_ms: self.engine.clock().wall() / 1_000_000,
+            at_ms: self.engine.clock().wall().as_nanos() / 1_000_000,
             policy_version: self.engine.version(),
             counts: NodeCounts { allowed, denied, no_limit, unknown_domain, degraded },
             latency: latency.buckets().map(|(bucket, count)| (bucket as u16, count)).collect(),

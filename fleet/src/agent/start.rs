@@ -172,7 +172,7 @@ impl Agent {
             queries: QueryHandler::of(Arc::clone(&engine), self.store.clone()),
             store: self.store,
             process: Process {
-                started_at_ms: engine.clock().wall() / 1_000_000,
+                started_at_ms: engine.clock().wall().as_nanos() / 1_000_000,
                 observed_one_in: SAMPLED_ONE_IN.get(),
                 ..self.process
             },

@@ -85,7 +85,7 @@ impl<A: SampleExtension> Sampler<A> {
 impl<A: SampleExtension> Observer for Sampler<A> {
     fn observe(&self, observed: &Observed<'_>) {
         // The engine read its clock when the decision began.
-        let took_ns = self.clock.now().saturating_sub(observed.at());
+        let took_ns = self.clock.now().as_nanos().saturating_sub(observed.at().as_nanos());
         if let Some(mut sample) = self.try_lock() {
             sample.latency.count(took_ns);
             if observed.decision().degraded().is_some() {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate::{
     Decide, Degraded, Engine, Identity, Request, Retry, Snapshot,
     clock::{Clock, SystemClock},
-    time::Nanos,
+    time::Timestamp,
 };
 use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreSettings};
 use tidegate_testkit::PATIENCE;
@@ -56,8 +56,8 @@ impl Skewed {
 }
 
 impl Clock for Skewed {
-    fn now(&self) -> Nanos {
-        self.clock.now().saturating_add_signed(self.by)
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.clock.now().as_nanos().saturating_add_signed(self.by))
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use actix_web::HttpRequest;
 use axum::http::request::Parts;
 use serde_json::{Value, json};
-use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format, time::Timestamp};
 use tidegate_middleware::{
     address::AddressReader,
     decision::OwnedDecision,
@@ -51,7 +51,7 @@ pub(crate) const START: u64 = 1_700_002_800;
 pub(crate) type TestEngine = Engine<ManualClock>;
 
 pub(crate) fn engine(settings: &str) -> Arc<TestEngine> {
-    let clock = ManualClock::at(START * 1_000_000_000);
+    let clock = ManualClock::at(Timestamp::from_nanos(START * 1_000_000_000));
     let engine = Arc::new(Engine::for_simulation(1_000, clock, 7));
     let policy = Snapshot::parse(&POLICY.replace("HEADERS", settings), Format::Toml).expect("a right policy");
     engine.publish(policy).expect("room for its limits");

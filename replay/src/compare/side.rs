@@ -3,7 +3,9 @@
 use arrayvec::ArrayVec;
 use tidegate::{
     CountedIdentity, Engine, IDENTITIES_MAX, Identity, InspectedLimit, PublishError, Request, Retry, Snapshot,
-    TableShares, clock::ManualClock, time::Nanos,
+    TableShares,
+    clock::ManualClock,
+    time::{Nanos, Timestamp},
 };
 
 use crate::{log::record::with_parts, simulation::SEED};
@@ -105,7 +107,7 @@ impl PolicySide {
         let Some((engine, clock)) = &self.engine else {
             return SideDecision::ALLOWED;
         };
-        clock.set(now);
+        clock.set(Timestamp::from_nanos(now));
         let counted = self.counted(request);
         let counted: Option<ArrayVec<_, IDENTITIES_MAX>> =
             counted.as_ref().map(|counted| counted.iter().map(CountedIdentity::identity).collect());

@@ -90,7 +90,10 @@ pub(crate) struct ClientArrivals {
 impl ArrivalPattern {
     /// Parses the numbers of the pattern.
     pub(crate) fn shape(&self) -> Result<ParsedPattern, String> {
-        let period = |name: &str, text: &str| parse_period(text).map_err(|why| format!("{name}: {why}"));
+        let period = |name: &str, text: &str| match parse_period(text) {
+            Ok(period) => Ok(period.as_nanos() as Nanos),
+            Err(why) => Err(format!("{name}: {why}")),
+        };
         Ok(match self {
             Self::Steady => ParsedPattern::Steady,
             Self::Poisson => ParsedPattern::Poisson,

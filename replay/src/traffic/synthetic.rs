@@ -236,7 +236,10 @@ fn schedule(row: &TrafficRow, number: usize, wrong: &mut impl FnMut(usize, &'sta
     {
         wrong("pattern", format!("to: write a number up to {RATE_MAX}"));
     }
-    let mut period = |field, text: &str| parse_period(text).map_err(|why| wrong(field, why)).ok();
+    let mut period = |field, text: &str| {
+        let period = parse_period(text).map_err(|why| wrong(field, why.to_string())).ok();
+        period.map(|period| period.as_nanos() as Nanos)
+    };
     let (per, length) = (period("per", &row.per), period("for", &row.length));
     let schedule = Schedule { shape: shape.ok()?, rate: row.rate, per: per?, length: length?, clients: row.clients };
     is_right.then_some(schedule)

@@ -12,7 +12,7 @@ use tidegate::{
     clock::ManualClock,
     formats::Format,
     policy::{Algorithm, Policy, Sharing},
-    time::{Nanos, SECOND_NS},
+    time::{Nanos, SECOND_NS, Timestamp},
 };
 use tidegate_replay::{
     Utc,
@@ -193,7 +193,7 @@ proptest! {
         let documents = [a, b].map(|(user, ip, pair, all)| policy(user, ip, pair, all));
         let outcome = compare(Some(&documents[0]), Some(&documents[1]), &visits);
         let engines = documents.map(|document| {
-            let clock = ManualClock::at(START);
+            let clock = ManualClock::at(Timestamp::from_nanos(START));
             let engine = Engine::for_simulation(1_000, clock.clone(), 5);
             engine.publish(snapshot(&document)).expect("few limits");
             (engine, clock)
@@ -202,7 +202,7 @@ proptest! {
         for visit in &visits {
             with_visit(*visit, |now, request| {
                 let said = engines.each_ref().map(|(engine, clock)| {
-                    clock.set(now);
+                    clock.set(Timestamp::from_nanos(now));
                     let decision = engine.check(request);
                     (decision.is_allowed(), decision.limit_id().map(str::to_owned))
                 });

@@ -23,7 +23,7 @@ use tidegate::{
     Engine, Snapshot,
     clock::{Clock, ManualClock},
     formats::Format,
-    time::{Nanos, SECOND_NS},
+    time::{Nanos, SECOND_NS, Timestamp},
 };
 
 use super::{decide, response};
@@ -118,7 +118,7 @@ const POLICY: &str = r#"
 struct TestClock(ManualClock, Arc<AtomicBool>);
 
 impl Clock for TestClock {
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Timestamp {
         assert!(!self.1.load(Ordering::SeqCst), "the clock is broken");
         self.0.now()
     }
@@ -127,7 +127,11 @@ impl Clock for TestClock {
 /// Returns a decider with this policy, and the flag that breaks its clock.
 fn decider(policy: &str) -> (Decider<TestClock>, Arc<AtomicBool>) {
     let is_broken = Arc::new(AtomicBool::new(false));
-    let engine = Engine::for_simulation(1_000, TestClock(ManualClock::at(START), Arc::clone(&is_broken)), 7);
+    let engine = Engine::for_simulation(
+        1_000,
+        TestClock(ManualClock::at(Timestamp::from_nanos(START)), Arc::clone(&is_broken)),
+        7,
+    );
     engine.publish(Snapshot::parse(policy, Format::Toml).expect("a right policy")).expect("room");
     (Decider::new(Arc::new(engine)).expect("random numbers"), is_broken)
 }

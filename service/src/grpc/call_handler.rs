@@ -157,7 +157,7 @@ impl<C: Clock> CallHandler<C> {
             return Ok(self.call_tonic(method, Request::from_parts(head, Either::Right(body))).await);
         }
         let read = RequestBody::read_message(body, &self.shared, permit).await;
-        *read_at = self.clock.now();
+        *read_at = self.clock.now().as_nanos();
         let (read, permit) = read.map_err(|error| reject(&self.shared, &error, None))?;
         let message = &read[HEAD_BYTES.min(read.len())..];
         // The token of a caller without one of the server may be valid at the admin server.
@@ -188,7 +188,7 @@ impl<C: Clock> CallHandler<C> {
             return Ok(response_body::stream_response(CheckStream::new(Arc::clone(&self.limiter), caller, body)));
         }
         let read = RequestBody::read_message(body, &self.shared, permit).await;
-        *read_at = self.clock.now();
+        *read_at = self.clock.now().as_nanos();
         let (read, permit) = read.map_err(|error| reject(&self.shared, &error, None))?;
         let message = &read[HEAD_BYTES.min(read.len())..];
         if method.name == BATCH {

@@ -1,6 +1,6 @@
 //! Writes the outcomes of checks as gRPC messages, byte for byte as prost would; tests compare the two.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use actix_web::web::{BufMut, BytesMut};
 use arrayvec::ArrayVec;
@@ -46,7 +46,7 @@ pub(super) fn put_response(outcome: &CheckResult<'_>, to: &mut BytesMut) {
     let or_zero: [_; OR_ZERO] = [
         (1, u64::from(outcome.is_allowed)),
         (2, u64::from(remaining_tokens.cast_unsigned())),
-        (3, decision.and_then(Decision::reset_at).map_or(0, seconds)),
+        (3, decision.and_then(Decision::reset_at).map_or(0, |at| seconds(since_epoch(at)))),
         (4, u64::from(retry_after_seconds.cast_unsigned())),
         (11, outcome.policy_version),
     ];
@@ -109,6 +109,11 @@ fn clamped(number: u64) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
+/// Returns the time since the Unix epoch.
+fn since_epoch(time: SystemTime) -> Duration {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 /// Returns whole seconds, rounded up.
 fn seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
@@ -121,7 +126,9 @@ mod tests {
     use futures_util::FutureExt;
     use proptest::prelude::*;
     use prost::Message;
-    use tidegate::{Engine, Request, Snapshot, algorithm::NUMBER_MAX, clock::ManualClock, formats::Format};
+    use tidegate::{
+        Engine, Request, Snapshot, algorithm::NUMBER_MAX, clock::ManualClock, formats::Format, time::Timestamp,
+    };
 
     use super::*;
     use crate::{
@@ -153,7 +160,7 @@ mod tests {
             remaining_tokens: remaining.map_or(if outcome.is_allowed { i32::MAX } else { 0 }, |remaining| {
                 remaining.min(i32::MAX as u64) as i32
             }),
-            reset_time: decision.and_then(|decision| decision.reset_at()).map_or(0, |at| whole(at) as i64),
+            reset_time: decision.and_then(|decision| decision.reset_at()).map_or(0, |at| whole(since_epoch(at)) as i64),
             retry_after_seconds: wait.map_or(i32::MAX, |wait| whole(wait).min(i32::MAX as u128) as i32),
             limit: decision.and_then(|decision| decision.limit()),
             remaining,
@@ -189,7 +196,7 @@ mod tests {
                 ]
                 "#
             );
-            let engine = Engine::for_simulation(10, ManualClock::at(1_700_000_000_000_000_000), 7);
+            let engine = Engine::for_simulation(10, ManualClock::at(Timestamp::from_nanos(1_700_000_000_000_000_000)), 7);
             engine.publish(Snapshot::parse(&policy, Format::Toml).expect("a right policy")).expect("room");
             let decider = Decider::new(Arc::new(engine)).expect("random numbers");
             let who = [tidegate::Identity::new(if is_known { "user" } else { "ip" }, "192.0.2.7").expect("valid")];

@@ -1,6 +1,6 @@
 //! The service `RateLimiterConfig`: changes rules of one limit, by calls of the admin server.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
@@ -81,8 +81,8 @@ impl PlainRule {
 
     /// Returns the period in seconds; `None` where it is no whole number of seconds, or of the calendar.
     fn window_seconds(&self) -> Option<u64> {
-        let ns = parse_period(&self.limits[0].period).ok()?;
-        ns.is_multiple_of(SECOND_NS).then_some(ns / SECOND_NS)
+        let period = parse_period(&self.limits[0].period).ok()?;
+        (period.subsec_nanos() == 0).then_some(period.as_secs())
     }
 
     fn into_message(self) -> RateLimit {
@@ -110,7 +110,7 @@ impl PlainRule {
         })?;
         // The admin server reports the error; this message also says which algorithm is possible.
         if algorithm == "sliding_window_log"
-            && let Err(unfit) = SlidingWindowLog::new(message.limit.max(1), window_ns)
+            && let Err(unfit) = SlidingWindowLog::new(message.limit.max(1), Duration::from_nanos(window_ns))
         {
             return Err(Status::invalid_argument(format!(
                 "{unfit}, as a log keeps every request; use sliding_window_counter"

@@ -179,7 +179,7 @@ async fn answer<C: Clock>(
     calls.was_used.set(true);
     let (handler, route) = (&calls.handler, method.map_or(OTHER, |method| method.name));
     let shared = &handler.shared;
-    let mut read_at = handler.clock.now();
+    let mut read_at = handler.clock.now().as_nanos();
     let mut span = None;
     let response = match admit(shared, method, &request, calls.share.peer) {
         Ok((method, _)) if method.is_reflection() && calls.share.streams() >= REFLECTION_STREAMS_MAX => {
@@ -197,7 +197,7 @@ async fn answer<C: Clock>(
     let response = response.unwrap_or_else(|status| status.into_http().map(ResponseBody::Tonic));
     let code = code(response.headers());
     let is_counted = code.is_some() && response.headers().contains_key(CODE);
-    let took = handler.clock.now().saturating_sub(read_at);
+    let took = handler.clock.now().as_nanos().saturating_sub(read_at);
     if code.is_some() || method.is_none_or(|method| method.shape == Shape::Unary) {
         handler.count_end(route, (code.unwrap_or(Code::Ok), is_counted), took, span);
         return response;

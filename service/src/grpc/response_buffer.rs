@@ -181,7 +181,7 @@ mod tests {
     use std::{net::IpAddr, sync::Arc};
 
     use prost::Message;
-    use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
+    use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format, time::Timestamp};
 
     use super::*;
     use crate::{
@@ -215,7 +215,8 @@ mod tests {
             "#,
             limits.collect::<Vec<_>>().join(", ")
         );
-        let engine = Engine::for_simulation(1_000, ManualClock::at(1_700_000_040_000_000_000), 7);
+        let engine =
+            Engine::for_simulation(1_000, ManualClock::at(Timestamp::from_nanos(1_700_000_040_000_000_000)), 7);
         engine.publish(Snapshot::parse(&policy, Format::Toml).expect("a right policy")).expect("room");
         let decider = Arc::new(Decider::new(Arc::new(engine)).expect("random numbers"));
         let timeouts = Timeouts::default();

@@ -63,7 +63,7 @@ fn number(to: &mut Vec<u8>, before: &str, number: Option<u64>) {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
+    use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, time::Timestamp};
     use tidegate_api::DecisionBody;
 
     use super::*;
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn every_form_of_a_decision_is_written_as_serde_writes_it() {
-        let engine = Engine::for_simulation(100, ManualClock::at(1_700_000_000_000_000_000), 7);
+        let engine = Engine::for_simulation(100, ManualClock::at(Timestamp::from_nanos(1_700_000_000_000_000_000)), 7);
         let unpublished = [Identity::new("user", "ada").expect("it fits")];
         let mut decisions = vec![None, Some(engine.check(&Request::new(&unpublished).expect("it fits")))];
         engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room for its limits");

@@ -75,7 +75,7 @@ impl<C: Clock> HttpWorker<C> {
     /// Answers a request, also where its handler panics.
     pub(super) async fn handle(self: Rc<Self>, mut request: Request) -> Result<HttpResponse, Infallible> {
         let route = route(request.path());
-        let mut body = TimedBody { unread: request.take_payload(), read_at: self.clock.now() };
+        let mut body = TimedBody { unread: request.take_payload(), read_at: self.clock.now().as_nanos() };
         let known = KnownHeaders::of(&request);
         let mut span = None;
         let response = match self.admit(route, &known) {
@@ -88,7 +88,7 @@ impl<C: Clock> HttpWorker<C> {
             Err(error) => Err(error),
         };
         let response = response.unwrap_or_else(|error| self.error_response(route, &error));
-        let took = self.clock.now().saturating_sub(body.read_at);
+        let took = self.clock.now().as_nanos().saturating_sub(body.read_at);
         self.latencies.count(route, response.status().as_u16(), took);
         if let Some(span) = span {
             span.end_request(response.status().as_u16());
@@ -144,7 +144,7 @@ impl<C: Clock> HttpWorker<C> {
         let period = self.shared.timeouts.request;
         let permit = || self.permit(peer(known.request));
         let read = body_reader::read(&known.body, &mut body.unread, permit, period).await;
-        body.read_at = self.clock.now();
+        body.read_at = self.clock.now().as_nanos();
         if read.is_ok() {
             body.unread = Payload::None;
         }

@@ -315,7 +315,7 @@ struct CommandCounter<'w, C> {
 
 impl<'w, C> CommandCounter<'w, C> {
     fn new(worker: &'w RespWorker<C>) -> Self {
-        Self { worker, began_at: worker.clock.now(), same: None }
+        Self { worker, began_at: worker.clock.now().as_nanos(), same: None }
     }
 
     fn add(&mut self, result: &CommandResult) {
@@ -332,7 +332,7 @@ impl<'w, C> CommandCounter<'w, C> {
     /// Counts the commands that were added and not counted.
     fn flush(&self) {
         if let Some(((route, status), count)) = self.same {
-            let took = self.worker.clock.now().saturating_sub(self.began_at);
+            let took = self.worker.clock.now().as_nanos().saturating_sub(self.began_at);
             self.worker.latencies.count_many(route, status as u16, took, count);
         }
     }

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, num::NonZeroU16, panic::AssertUnwindSafe, rc::Rc, sync::Arc};
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
-use tidegate::{DEFAULT_DOMAIN, clock::Clock, time::Nanos};
+use tidegate::{DEFAULT_DOMAIN, clock::Clock, time::Timestamp};
 use tidegate_listener::ConnectionPermit;
 
 use super::{
@@ -38,7 +38,7 @@ enum Authentication {
     /// A token of the server's file.
     Token(ValidToken),
     /// An operator's token, which was verified at this time. `is_verified` is false where the last query for it failed.
-    Operator { token: String, since: Nanos, is_verified: bool },
+    Operator { token: String, since: Timestamp, is_verified: bool },
 }
 
 pub(super) struct CommandResult {
@@ -197,8 +197,8 @@ impl<'w, C: Clock> RespSession<'w, C> {
                 None
             }
             Authentication::Operator { token, since, .. } => {
-                let trusted = self.worker.shared.timeouts.operator_trust.as_nanos();
-                let is_expired = u128::from(self.worker.clock.now().saturating_sub(*since)) >= trusted;
+                let trusted = self.worker.shared.timeouts.operator_trust;
+                let is_expired = self.worker.clock.now().duration_since(*since) >= trusted;
                 is_expired.then(|| token.clone())
             }
         }

@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroU16, time::Duration};
 
-use tidegate::{Outcome, RatedLimiter, Retry, algorithm::TokenBucket, clock::Clock, time::SECOND_NS};
+use tidegate::{Outcome, RatedLimiter, Retry, algorithm::TokenBucket, clock::Clock};
 
 use super::error::{Dialect, Error};
 
@@ -42,7 +42,7 @@ impl<'a> Throttle<'a> {
         if !(1..=PERIOD_MAX_S).contains(&period) {
             return Err(unfit(&format!("period: {period} is out of range; from 1 to {PERIOD_MAX_S} seconds fit")));
         }
-        let bucket = TokenBucket::new(count, period * SECOND_NS, burst).map_err(|why| {
+        let bucket = TokenBucket::new(count, Duration::from_secs(period), burst).map_err(|why| {
             // The arguments have other names than the fields of the bucket.
             let field = match why.field {
                 "limit" => "count",

@@ -12,7 +12,7 @@ use std::{
 use tidegate::{
     KeyedLimiter, Limiter, RatedLimiter,
     clock::{Clock, SystemClock},
-    time::Nanos,
+    time::Timestamp,
 };
 use tidegate_listener::PeerNetwork;
 use tokio::time::timeout;
@@ -42,7 +42,7 @@ pub(super) struct RespState<C> {
     /// The limit of these queries in all.
     pub(super) queries: Limiter,
     pub(super) connections: AtomicI64,
-    pub(super) started_at: Nanos,
+    pub(super) started_at: Timestamp,
 }
 
 impl<C: Clock> RespWorker<C> {
@@ -87,7 +87,7 @@ impl<C: Clock> RespWorker<C> {
         let engine = self.shared.decider.engine();
         let totals = engine.totals();
         let version = env!("CARGO_PKG_VERSION");
-        let uptime_s = self.clock.now().saturating_sub(self.resp.started_at) / tidegate::time::SECOND_NS;
+        let uptime_s = self.clock.now().duration_since(self.resp.started_at).as_secs();
         let server = format!(
             "# Server\r\nredis_version:7.0.0\r\nredis_mode:standalone\r\ntidegate_version:{version}\r\n\
              process_id:{}\r\nuptime_in_seconds:{uptime_s}\r\n",

@@ -191,7 +191,7 @@ impl<C: Clock> Decider<C> {
     /// one wrong cost would deny all users of a shared limit until it is repaid. Where settling panics, what was settled
     /// before that stands.
     pub(crate) fn settle(&self, id: ReservationId, actual: u64) -> Result<(), Error> {
-        let now = self.engine.clock().now();
+        let now = self.engine.clock().now().as_nanos();
         if let Some(max) = self.reservations.actual_max(&id, self.settle_multiple, now)
             && actual > max
         {
@@ -307,7 +307,7 @@ impl<C: Clock> Decider<C> {
         if charge.is_empty() {
             return ReservationOutcome::None;
         }
-        let now = self.engine.clock().now();
+        let now = self.engine.clock().now().as_nanos();
         let Ok(id) = ReservationId::random() else { return ReservationOutcome::NoRoom };
         match self.reservations.put(id, charge, self.key_of(caller), now) {
             Ok(()) => ReservationOutcome::Kept(id),
@@ -321,7 +321,8 @@ impl<C: Clock> Decider<C> {
     /// Returns the share of a caller that has all of its share of the places for reservations; `None`, too, where
     /// looking panicked.
     fn share_taken(&self, caller: &Caller) -> Option<ShareTaken> {
-        catch_panic(|| self.reservations.share_taken(self.key_of(caller), self.engine.clock().now())).flatten()
+        catch_panic(|| self.reservations.share_taken(self.key_of(caller), self.engine.clock().now().as_nanos()))
+            .flatten()
     }
 
     pub(crate) fn key_of(&self, caller: &Caller) -> CallerKey {

@@ -13,7 +13,7 @@ use std::{
 
 use tidegate::{
     clock::{Clock, SystemClock, WallStep},
-    time::Nanos,
+    time::Timestamp,
 };
 use tidegate_net::tls::CertificateFault;
 use tokio::{task::spawn_blocking, time::sleep};
@@ -49,9 +49,9 @@ pub(crate) struct HealthMonitor<C> {
 struct PolicyState {
     version: u64,
     /// The time at which this version was first seen.
-    since: Nanos,
+    since: Timestamp,
     /// The time at which messages of the source last arrived.
-    heard: Nanos,
+    heard: Timestamp,
 }
 
 impl<C: Clock> HealthMonitor<C> {
@@ -98,9 +98,9 @@ impl<C: Clock> HealthMonitor<C> {
         // It takes a while where windows change in a large table. An error is a panic, which was logged.
         let _ = spawn_blocking(move || decider.engine().follow_wall_time()).await;
         let last = self.decider.engine().clock().wall_steps().last;
-        if let Some(WallStep { ns, is_back, .. }) = last.filter(|_| last != *logged) {
+        if let Some(WallStep { size, is_back, .. }) = last.filter(|_| last != *logged) {
             *logged = last;
-            tracing::warn!(by_ms = ns / 1_000_000, is_back, "the system's clock was set");
+            tracing::warn!(by_ms = size.as_millis() as u64, is_back, "the system's clock was set");
         }
     }
 
@@ -124,8 +124,8 @@ impl<C: Clock> HealthMonitor<C> {
         (policy.version > 0).then(|| self.elapsed(policy.since))
     }
 
-    fn elapsed(&self, then: Nanos) -> Duration {
-        Duration::from_nanos(self.clock.now().saturating_sub(then))
+    fn elapsed(&self, then: Timestamp) -> Duration {
+        self.clock.now().duration_since(then)
     }
 
     /// Returns the policy state, updated to now.

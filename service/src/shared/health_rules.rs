@@ -12,7 +12,7 @@ use derive_more::Display;
 use tidegate::{
     KNOWN_LIMITS_MAX,
     clock::{WallStep, WallSteps},
-    time::Nanos,
+    time::Timestamp,
 };
 use tidegate_fleet::store::{StoreFault, StoreStats};
 
@@ -161,9 +161,9 @@ impl HealthFault {
     }
 
     /// Returns the fault of a clock that shows `now` and has met these steps of wall time, if there is one.
-    pub(crate) fn of_clock(steps: &WallSteps, now: Nanos) -> Option<Self> {
-        let WallStep { at, ns, is_back } = steps.last?;
-        let (by, ago) = (Duration::from_nanos(ns), Duration::from_nanos(now.saturating_sub(at)));
+    pub(crate) fn of_clock(steps: &WallSteps, now: Timestamp) -> Option<Self> {
+        let WallStep { at, size: by, is_back } = steps.last?;
+        let ago = now.duration_since(at);
         if steps.is_standing {
             return Some(Self::ClockStands(by));
         }
@@ -235,6 +235,7 @@ fn between(before: &HealthSample, now: &HealthSample) -> Vec<HealthFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate::time::Timestamp;
 
     const HEALTHY: HealthSample =
         HealthSample { responses: 1_000, ns: 1_000_000_000, errors: 9, checks: 991, overflow: 99, without_room: 0 };
@@ -277,12 +278,12 @@ mod tests {
 
     #[test]
     fn a_step_of_wall_time_is_shown_while_the_clock_stands_and_for_ten_minutes() {
-        const AT: Nanos = 1_790_000_000_000_000_000;
-        let after = |steps: &WallSteps, ago: Duration| HealthFault::of_clock(steps, AT + ago.as_nanos() as Nanos);
+        const AT: Timestamp = Timestamp::from_nanos(1_790_000_000_000_000_000);
+        let after = |steps: &WallSteps, ago: Duration| HealthFault::of_clock(steps, AT + ago);
         let mut steps = WallSteps::default();
         assert_eq!(after(&steps, Duration::ZERO), None);
         for (is_back, way) in [(true, "back"), (false, "forward")] {
-            steps.last = Some(WallStep { at: AT, ns: 3_600_000_000_000, is_back });
+            steps.last = Some(WallStep { at: AT, size: Duration::from_hours(1), is_back });
             let fault = after(&steps, Duration::from_secs(7)).expect("it is shown");
             assert_eq!((fault.name(), HealthFault::NAMES.contains(&fault.name())), ("clock", true));
             let message = format!("the system's clock was set {way} by 3600.0s 7 s ago: check its time service");

@@ -61,19 +61,24 @@ pub fn limit_panic_reports() {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::{clock::ManualClock, time::SECOND_NS};
+    use std::time::Duration;
+
+    use tidegate::{
+        clock::ManualClock,
+        time::{SECOND_NS, Timestamp},
+    };
 
     use super::*;
 
     #[test]
     fn a_line_is_written_once_a_second_with_the_count_of_those_left_out() {
-        let clock = ManualClock::at(1_700_000_000 * SECOND_NS);
+        let clock = ManualClock::at(Timestamp::from_nanos(1_700_000_000 * SECOND_NS));
         let log = LogLimiter::with_clock(clock.clone());
         assert_eq!(log.admit(), Some(0));
         assert!((0..1_000).all(|_| log.admit().is_none()));
-        clock.advance(SECOND_NS);
+        clock.advance(Duration::from_secs(1));
         assert_eq!([log.admit(), log.admit()], [Some(1_000), None]);
-        clock.advance(SECOND_NS);
+        clock.advance(Duration::from_secs(1));
         assert_eq!(log.admit(), Some(1));
     }
 }

@@ -165,7 +165,7 @@ fn encode_engine<C: Clock>(engine: &Engine<C>, encoder: &mut DescriptorEncoder<'
     let help = "As many limits the engine can know: a policy with more is refused";
     gauge(encoder, "known_limits_max", help, &(KNOWN_LIMITS_MAX as u64))?;
     let help = "How far the engine's clock is ahead of wall time, since that was set back";
-    seconds(encoder, "clock_ahead", help, Duration::from_nanos(engine.clock().ahead_ns()))?;
+    seconds(encoder, "clock_ahead", help, engine.clock().ahead())?;
     let steps = engine.clock().wall_steps();
     let help = "Steps of wall time: forward, which the clock followed; back, for which it stood still; back, after which it \
                 is ahead";

@@ -147,7 +147,7 @@ impl RequestIdCache {
         let id = self.hash((request.parts().domain, id.0));
         let content = self.hash_request(request, call);
         let mut shard = self.shard(id);
-        let now = engine.clock().now();
+        let now = engine.clock().now().as_nanos();
         if let Some(known) = self.find_in(engine, &shard, (id, content), now)? {
             return Ok(known);
         }
@@ -172,7 +172,7 @@ impl RequestIdCache {
         request: &Request<'_>,
     ) -> Result<Option<DecidedCheck<'e>>, Reused> {
         let id = self.hash((request.parts().domain, id.0));
-        self.find_in(engine, &self.shard(id), (id, self.hash_request(request, call)), engine.clock().now())
+        self.find_in(engine, &self.shard(id), (id, self.hash_request(request, call)), engine.clock().now().as_nanos())
     }
 
     fn find_in<'e, C: Clock>(

@@ -13,7 +13,7 @@ use tidegate::{
     clock::ManualClock,
     import::{Case, CaseVerdict},
     policy::Policy,
-    time::SECOND_NS,
+    time::{SECOND_NS, Timestamp},
 };
 use tidegate_service::{
     Decider,
@@ -63,7 +63,7 @@ struct Listener {
 
 impl Listener {
     fn new(policy: &Policy) -> Self {
-        let clock = ManualClock::at(START * SECOND_NS);
+        let clock = ManualClock::at(Timestamp::from_nanos(START * SECOND_NS));
         let engine = Engine::for_simulation(4_096, clock.clone(), 1).with_shares(TableShares::WHOLE);
         engine.publish(Snapshot::compile(policy).expect("a right policy")).expect("room");
         Self { decider: Decider::new(Arc::new(engine)).expect("metrics"), clock }
@@ -71,7 +71,7 @@ impl Listener {
 
     /// Decides descriptors together at a time, in seconds since the start.
     fn decide(&self, domain: &str, calls: &[Call<'_>], seconds: u64) -> Result<Vec<Status>, String> {
-        self.clock.set((START + seconds) * SECOND_NS);
+        self.clock.set(Timestamp::from_nanos((START + seconds) * SECOND_NS));
         let (_, response) = decide_descriptors(&self.decider, &request(domain, calls))?;
         let status = |(is_over, limit, left): (bool, Option<u32>, u32)| {
             (!is_over, limit.map(|limit| (limit.into(), left.into())))

@@ -17,7 +17,7 @@ use tidegate::{
     Engine, Snapshot,
     clock::{Clock, ManualClock, WallStep, WallSteps},
     formats::Format,
-    time::{Nanos, SECOND_NS},
+    time::{SECOND_NS, Timestamp},
 };
 use tidegate_service::{
     DEFAULT_CALLER_SHARE, Decider, Handle, ListenerSettings, Listeners, Timeouts,
@@ -48,7 +48,7 @@ pub(crate) struct TestClock {
 type Gate = Arc<Mutex<Option<mpsc::Receiver<Infallible>>>>;
 
 impl Clock for TestClock {
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Timestamp {
         assert!(!self.is_broken.load(Ordering::SeqCst), "the clock is broken");
         let gate = self.gate.lock().expect("no panic").take();
         if let Some(gate) = gate {
@@ -58,8 +58,8 @@ impl Clock for TestClock {
         self.clock.now()
     }
 
-    fn ahead_ns(&self) -> u64 {
-        self.clock.ahead_ns()
+    fn ahead(&self) -> Duration {
+        self.clock.ahead()
     }
 
     fn wall_steps(&self) -> WallSteps {
@@ -98,7 +98,7 @@ impl Process {
         authorize: Authorize,
         open: impl FnOnce(Listeners<TestClock>, TestClock) -> Listeners<TestClock>,
     ) -> Self {
-        let clock = ManualClock::at(START * SECOND_NS);
+        let clock = ManualClock::at(Timestamp::from_nanos(START * SECOND_NS));
         let is_clock_broken = Arc::new(AtomicBool::new(false));
         let (gate, wall_steps) = (Gate::default(), Arc::<Mutex<WallSteps>>::default());
         let test_clock = TestClock {
@@ -156,12 +156,12 @@ impl Process {
         self.gate.lock().expect("no panic").is_none()
     }
 
-    /// Sets wall time back by `ns` nanoseconds, which must be a minute or more.
-    pub(crate) fn set_wall_back(&self, ns: u64) {
-        self.clock.set_wall_back(ns);
+    /// Sets wall time back by `size`, which must be a minute or more.
+    pub(crate) fn set_wall_back(&self, size: Duration) {
+        self.clock.set_wall_back(size);
         let mut steps = self.wall_steps.lock().expect("no panic");
         steps.anchors += 1;
-        steps.last = Some(WallStep { at: self.clock.now(), ns, is_back: true });
+        steps.last = Some(WallStep { at: self.clock.now(), size, is_back: true });
     }
 
     /// Returns the value of one line of the metrics.

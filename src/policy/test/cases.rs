@@ -11,7 +11,7 @@ use serde_saphyr::Spanned;
 use tidegate::{
     Problem,
     formats::read_yaml,
-    time::{PERIOD_MAX_NS, SECOND_NS, parse_period},
+    time::{PERIOD_MAX, SECOND_NS, parse_period},
 };
 
 /// The most times that one case is repeated.
@@ -180,7 +180,7 @@ impl<'de> Deserialize<'de> for Moment {
             }
 
             fn visit_u64<E: Error>(self, seconds: u64) -> Result<Moment, E> {
-                let ns = seconds.checked_mul(SECOND_NS).filter(|ns| *ns <= PERIOD_MAX_NS);
+                let ns = (seconds <= PERIOD_MAX.as_secs()).then(|| seconds * SECOND_NS);
                 ns.map(Moment).ok_or_else(|| E::custom(format!("{seconds} seconds are more than 366 days")))
             }
 
@@ -190,16 +190,16 @@ impl<'de> Deserialize<'de> for Moment {
             }
 
             fn visit_f64<E: Error>(self, seconds: f64) -> Result<Moment, E> {
-                let moment = Duration::try_from_secs_f64(seconds).ok();
-                let ns = moment.and_then(|moment| u64::try_from(moment.as_nanos()).ok());
-                let ns = ns.filter(|ns| *ns <= PERIOD_MAX_NS);
-                ns.map(Moment).ok_or_else(|| E::custom(format!("{seconds} is out of range; from 0 to 366 days fit")))
+                let moment = Duration::try_from_secs_f64(seconds).ok().filter(|moment| *moment <= PERIOD_MAX);
+                moment
+                    .map(|moment| Moment(moment.as_nanos() as u64))
+                    .ok_or_else(|| E::custom(format!("{seconds} is out of range; from 0 to 366 days fit")))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Moment, E> {
                 match text {
                     "0ms" | "0s" | "0m" | "0h" | "0d" => Ok(Moment(0)),
-                    _ => parse_period(text).map(Moment).map_err(E::custom),
+                    _ => parse_period(text).map(|moment| Moment(moment.as_nanos() as u64)).map_err(E::custom),
                 }
             }
         }
@@ -225,9 +225,9 @@ impl<'de> Deserialize<'de> for RetryAfter {
         if text == "never" {
             return Ok(Self::Never);
         }
-        let ns = parse_period(&text).map_err(|error| Error::custom(format!("{error}; or `never`")))?;
+        let wait = parse_period(&text).map_err(|error| Error::custom(format!("{error}; or `never`")))?;
         let unit_ns = if text.ends_with("ms") { 1_000_000 } else { SECOND_NS };
-        Ok(Self::After { text, ns, unit_ns })
+        Ok(Self::After { text, ns: wait.as_nanos() as u64, unit_ns })
     }
 }
 

@@ -10,7 +10,10 @@ use std::{
 use crossbeam_utils::CachePadded;
 
 use super::{Clock, SystemClock, WallSteps, raise};
-use crate::base::{atomic::Cell64, time::Nanos};
+use crate::base::{
+    atomic::Cell64,
+    time::{Nanos, Timestamp},
+};
 
 /// The shortest tick: below, a sleeping thread does not wake in time.
 const TICK_MIN: Duration = Duration::from_millis(1);
@@ -103,7 +106,7 @@ impl<C: Clock> CoarseClock<C> {
         if !(TICK_MIN..=TICK_MAX).contains(&tick) {
             return Err(TickError::OutOfRange(tick));
         }
-        Ok(Self(Arc::new(CachePadded::new(Shown { time: Cell64::new(source.now()), tick, source }))))
+        Ok(Self(Arc::new(CachePadded::new(Shown { time: Cell64::new(source.now().as_nanos()), tick, source }))))
     }
 
     /// Shows the source's time from now on.
@@ -114,30 +117,29 @@ impl<C: Clock> CoarseClock<C> {
 
 impl<C: Clock> Shown<C> {
     fn tick(&self) {
-        raise(&self.time, self.source.now());
+        raise(&self.time, self.source.now().as_nanos());
     }
 }
 
 impl<C: Clock> Clock for CoarseClock<C> {
     #[inline]
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Timestamp {
         match self.0.time.load() {
             NO_THREAD => self.0.source.now(),
-            time => time,
+            time => Timestamp::from_nanos(time),
         }
     }
 
-    fn ahead_ns(&self) -> u64 {
-        self.0.source.ahead_ns()
+    fn ahead(&self) -> Duration {
+        self.0.source.ahead()
     }
 
     fn wall_steps(&self) -> WallSteps {
         self.0.source.wall_steps()
     }
 
-    fn resolution_ns(&self) -> u64 {
-        // The tick is a second at most, so it fits.
-        self.0.source.resolution_ns().saturating_add(self.0.tick.as_nanos() as u64)
+    fn resolution(&self) -> Duration {
+        self.0.source.resolution().saturating_add(self.0.tick)
     }
 }
 

@@ -6,6 +6,8 @@ mod limits;
 #[cfg(test)]
 mod machine;
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::steering::{ANCHOR_NS, Steering};
@@ -124,7 +126,7 @@ fn wall_time_that_is_set_forward_is_followed_at_once() {
         assert_eq!((moved, run.gap(), run.steering.ahead()), (ns.into(), 0, 0));
         let steps = run.steering.steps();
         assert_eq!((steps.forward, steps.stops, steps.anchors, steps.is_standing), (1, 0, 0, false));
-        assert_eq!(steps.last.map(|step| (step.ns, step.is_back)), Some((ns, false)));
+        assert_eq!(steps.last.map(|step| (step.size, step.is_back)), Some((Duration::from_nanos(ns), false)));
     }
 }
 

@@ -1,9 +1,12 @@
 //! The manual clock, which moves only by calls of its methods.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{Clock, raise};
-use crate::base::{atomic::Cell64, time::Nanos};
+use crate::base::{
+    atomic::Cell64,
+    time::{Timestamp, saturating_nanos},
+};
 
 /// A clock that moves only by calls of its methods, for tests and simulation. Clones show the same time.
 #[derive(Clone, Debug, Default)]
@@ -18,28 +21,28 @@ struct Hands {
 impl ManualClock {
     /// Makes a clock that stands at `now`.
     #[must_use]
-    pub fn at(now: Nanos) -> Self {
-        Self(Arc::new(Hands { time: Cell64::new(now), ahead: Cell64::new(0) }))
+    pub fn at(now: impl Into<Timestamp>) -> Self {
+        Self(Arc::new(Hands { time: Cell64::new(now.into().as_nanos()), ahead: Cell64::new(0) }))
     }
 
     /// Moves to `now`, or stays where it is if `now` is in the past.
-    pub fn set(&self, now: Nanos) {
-        raise(&self.0.time, now);
+    pub fn set(&self, now: impl Into<Timestamp>) {
+        raise(&self.0.time, now.into().as_nanos());
     }
 
-    /// Moves forward by `ns` nanoseconds.
-    pub fn advance(&self, ns: u64) {
-        add(&self.0.time, ns);
+    /// Moves forward by `duration`.
+    pub fn advance(&self, duration: Duration) {
+        add(&self.0.time, duration);
     }
 
-    /// Sets wall time back by `ns` nanoseconds: the clock stays where it is, and is as far [ahead](Clock::ahead_ns) of wall
-    /// time.
-    pub fn set_wall_back(&self, ns: u64) {
-        add(&self.0.ahead, ns);
+    /// Sets wall time back by `duration`: the clock stays where it is, and is as far [ahead](Clock::ahead) of wall time.
+    pub fn set_wall_back(&self, duration: Duration) {
+        add(&self.0.ahead, duration);
     }
 }
 
-fn add(cell: &Cell64, ns: u64) {
+fn add(cell: &Cell64, duration: Duration) {
+    let ns = saturating_nanos(duration);
     let mut seen = cell.load();
     while let Err(newer) = cell.compare_exchange(seen, seen.saturating_add(ns)) {
         seen = newer;
@@ -48,11 +51,11 @@ fn add(cell: &Cell64, ns: u64) {
 
 impl Clock for ManualClock {
     #[inline]
-    fn now(&self) -> Nanos {
-        self.0.time.load()
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.0.time.load())
     }
 
-    fn ahead_ns(&self) -> u64 {
-        self.0.ahead.load()
+    fn ahead(&self) -> Duration {
+        Duration::from_nanos(self.0.ahead.load())
     }
 }

@@ -38,8 +38,10 @@
 //! counter was read before the clock stopped. When the clock goes on, the offset is lower by the time that it stood; a
 //! thread that loaded the older line reads a counter that is too far above its beginning for a reading without a step.
 
+use std::time::Duration;
+
 use super::{WallStep, WallSteps};
-use crate::base::time::{Nanos, SECOND_NS};
+use crate::base::time::{Nanos, SECOND_NS, Timestamp};
 
 /// The least distance of two steps, in nanoseconds of the counter.
 const STEP_NS: u64 = 10_000_000;
@@ -270,6 +272,6 @@ impl Steering {
 
     /// Notes a step of wall time.
     fn record(&mut self, at: Nanos, ns: u64, is_back: bool) {
-        self.steps.last = Some(WallStep { at, ns, is_back });
+        self.steps.last = Some(WallStep { at: Timestamp::from_nanos(at), size: Duration::from_nanos(ns), is_back });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, TryLockError},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime},
 };
 
 use crossbeam_utils::CachePadded;
@@ -15,13 +15,13 @@ use super::{
 use crate::base::{
     atomic::Cell64,
     lock::lock,
-    time::{Nanos, SECOND_NS},
+    time::{Nanos, SECOND_NS, Timestamp},
 };
 
 /// The longest time, in nanoseconds, that a sample may take to measure a step, if a better one can be had.
 const SAMPLE_NS_MAX: u64 = 10_000;
 
-/// The default bound, in nanoseconds, up to which the clock follows changes of wall time gradually.
+/// The default bound up to which the clock follows changes of wall time gradually.
 const STEP: Duration = Duration::from_secs(1);
 
 /// The default clock: shows wall time and never goes back.
@@ -33,7 +33,7 @@ const STEP: Duration = Duration::from_secs(1);
 /// | by a second or less, either way ([`with_step`](Self::with_step) chooses another bound) | follows by going at most 500 parts in a million faster or slower: a second takes half an hour |
 /// | forward by more | jumps to it |
 /// | back by more, but less than a minute | stands still until wall time has caught up, for a minute at most |
-/// | back by a minute or more | goes on, and is so far [ahead](Clock::ahead_ns) of wall time. [`Engine::follow_wall_time`](crate::Engine::follow_wall_time) then has windows begin and end by wall time again |
+/// | back by a minute or more | goes on, and is so far [ahead](Clock::ahead) of wall time. [`Engine::follow_wall_time`](crate::Engine::follow_wall_time) then has windows begin and end by wall time again |
 ///
 /// While it is ahead, a step forward makes it less so, and the clock jumps by the rest alone. After the machine slept it
 /// jumps too, by the time slept at most, towards wall time. It goes back for no thread; a reading may be below one of
@@ -117,12 +117,12 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     #[inline]
-    fn now(&self) -> Nanos {
-        self.0.now()
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.0.now())
     }
 
-    fn ahead_ns(&self) -> u64 {
-        self.0.ahead.load()
+    fn ahead(&self) -> Duration {
+        Duration::from_nanos(self.0.ahead.load())
     }
 
     fn wall_steps(&self) -> WallSteps {
@@ -191,8 +191,8 @@ fn sample(counter: HardwareCounter, start: Instant) -> ClockSample {
 
 fn wall() -> Nanos {
     #[expect(clippy::disallowed_methods, reason = "the one place where wall time enters the engine")]
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)
+    let wall = SystemTime::now();
+    Timestamp::from(wall).as_nanos()
 }
 
 /// Returns the monotonic clock including the time slept; always 0 where the system does not tell the difference.

@@ -32,7 +32,7 @@ impl Account<'_> {
             is_absent.set(held.is_none());
             self.log_state(buckets, held, spare)
         };
-        let charged = ChargeResult::in_slot(log.look(now, || buckets.clock.now(), state)?);
+        let charged = ChargeResult::in_slot(log.look(now, || buckets.now(), state)?);
         Ok(if is_absent.get() { self.if_there_is_room(buckets, charged) } else { charged })
     }
 
@@ -73,7 +73,7 @@ impl Account<'_> {
         log: &SlidingLog<'b>,
         now: Nanos,
     ) -> Result<SnapshotResult<ChargeResult>, TableFull> {
-        let outcome = log.charge(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
+        let outcome = log.charge(now, || buckets.now(), |held, spare| self.log_state(buckets, held, spare))?;
         Ok(outcome.map(ChargeResult::in_slot))
     }
 }

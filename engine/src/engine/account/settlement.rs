@@ -30,7 +30,7 @@ impl Account<'_> {
                 buckets.refund_log.since(self.key, mark).filter(|_| held.generation == self.limit.generation)?;
             Some(Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns })
         };
-        let (refund_log, read_clock) = (&buckets.refund_log, || buckets.clock.now());
+        let (refund_log, read_clock) = (&buckets.refund_log, || buckets.now());
         match charged.site {
             BucketSite::Slot => {
                 refund_log
@@ -49,7 +49,7 @@ impl Account<'_> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
         // Tokens that stripes hold must not be spent before the excess.
         self.end_striping(buckets);
-        let now = buckets.clock.now();
+        let now = buckets.now();
         let overcharged = |held: BucketState, now| {
             let cost = self.cost.min(meter.debt_room(held.word, now, max_debt));
             BucketState { word: meter.overcharge(held.word, now, cost), ..held }
@@ -74,7 +74,7 @@ impl Account<'_> {
     pub(crate) fn reset<C: Clock>(&self, buckets: &Buckets<C>) -> bool {
         self.end_striping(buckets);
         buckets.table.change(self.key, |held| {
-            (held.word > buckets.clock.now()).then(|| {
+            (held.word > buckets.now()).then(|| {
                 buckets.refund_log.reset(self.key);
                 // A striping that could not be ended goes on.
                 BucketState { is_striped: held.is_striped, ..BucketState::word(held.generation, 0) }

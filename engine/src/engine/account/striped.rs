@@ -30,7 +30,7 @@ impl Account<'_> {
         // that.
         let is_denied = matches!(looked.verdict, Verdict::Later { .. });
         if is_denied && self.with_striped_key(buckets, |striped| striped.close()) == Some(true) {
-            return self.look(buckets, buckets.clock.now()).map(|preview| preview.charged);
+            return self.look(buckets, buckets.now()).map(|preview| preview.charged);
         }
         Ok(looked)
     }
@@ -85,7 +85,7 @@ impl Account<'_> {
             terms,
             cost: self.cost,
             thread: thread_number(),
-            read_clock: &|| buckets.clock.now(),
+            read_clock: &|| buckets.now(),
             is_stale: &|| self.is_stale(buckets),
         }))
     }

@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::subsequence};
 use super::*;
 use crate::{
     Identity,
-    base::clock::ManualClock,
+    base::{clock::ManualClock, time::Timestamp},
     engine::state::Engine,
     policy::{compiled::Snapshot, formats::Format, request::Request},
     storage::counters::LimitCount,
@@ -50,7 +50,7 @@ fn identities() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
 
 #[test]
 fn counting_as_if_alone_agrees_with_the_full_computation() {
-    let engine = Engine::for_simulation(100, ManualClock::at(1_790_035_200_000_000_000), 7);
+    let engine = Engine::for_simulation(100, ManualClock::at(Timestamp::from_nanos(1_790_035_200_000_000_000)), 7);
     engine.publish(Arc::new(Snapshot::parse(POLICY, Format::Toml).expect("a policy"))).expect("few limits");
     let (whole, mixed) = (Cell::new(0), Cell::new(0));
     proptest!(|(who in identities(), path in prop::sample::select(["/search", "/"].as_slice()))| {

@@ -1,5 +1,7 @@
 //! Loom models of the fast path, over the two slots of a small table.
 
+use std::time::Duration;
+
 use loom::{model::Builder, sync::Arc, thread};
 
 use super::*;
@@ -28,7 +30,9 @@ fn hash(name: u64) -> u64 {
 
 /// Returns a limit of one token a second, ten at once.
 fn limit() -> ActiveLimit {
-    ActiveLimit::without_policy(Some(Meter::TokenBucket(TokenBucket::new(1, SECOND_NS, 10).expect("fits"))))
+    ActiveLimit::without_policy(Some(Meter::TokenBucket(
+        TokenBucket::new(1, Duration::from_secs(1), 10).expect("fits"),
+    )))
 }
 
 fn key(name: u64) -> HashedKey {

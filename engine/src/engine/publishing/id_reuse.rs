@@ -1,9 +1,14 @@
 //! Tests of the reuse of ids: they are taken back when no policy has their names, and a bucket of one name never counts
 //! for another.
 
+use std::time::Duration;
+
 use crate::{
     Identity,
-    base::{clock::ManualClock, time::Nanos},
+    base::{
+        clock::ManualClock,
+        time::{Nanos, Timestamp},
+    },
     engine::{limit_ids::LimitIds, names::LimitIndex, publishing::PublishError, state::Engine},
     policy::{
         compiled::Snapshot,
@@ -18,7 +23,7 @@ const HOUR: Nanos = 3_600_000_000_000;
 
 /// Returns an engine that can know this many limits at a time.
 fn engine(max_keys: usize, limits_max: usize) -> (Engine<ManualClock>, ManualClock) {
-    let clock = ManualClock::at(START);
+    let clock = ManualClock::at(Timestamp::from_nanos(START));
     let mut engine = Engine::for_simulation(max_keys, clock.clone(), 7);
     engine.publisher.get_mut().expect("no panic").limit_ids = LimitIds::with_capacity(limits_max);
     (engine, clock)
@@ -62,7 +67,7 @@ fn any_number_of_names_published_in_turn_each_has_its_own_quota() {
         assert_eq!(allowed(&engine), 2, "in round {round}");
         assert!(engine.known_limits() <= ROOM);
         // Some are idle when their ids are wanted, others are not.
-        clock.advance(if round % (3 * ROOM) == 0 { HOUR } else { 0 });
+        clock.advance(Duration::from_nanos(if round % (3 * ROOM) == 0 { HOUR } else { 0 }));
     }
     // The counts stay under the name that they were counted for.
     let first = Counts { allowed: 2, denied: 1, owner_allowed: 2, ..Counts::default() };
@@ -77,7 +82,7 @@ fn unused_ids_are_taken_back_before_they_are_needed() {
         assert!(is_allowed(&engine));
     }
     assert_eq!(engine.known_limits(), 8, "all are used");
-    clock.advance(HOUR);
+    clock.advance(Duration::from_nanos(HOUR));
     for round in 8..20 {
         engine.publish(named(&format!("l{round}"))).expect("there is room");
     }

@@ -1,18 +1,20 @@
 //! Tests of stray buckets, whose numbers no policy in force has. A check leaves one if it stalls while generations come
 //! round.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     Identity,
-    base::{clock::ManualClock, time::Nanos},
+    base::{
+        clock::ManualClock,
+        time::{Nanos, Timestamp},
+    },
     engine::{decision::Decision, state::Engine},
     policy::{compiled::Snapshot, formats::Format, request::Request},
     storage::layout::BucketState,
 };
 
 const START: Nanos = 1_790_000_000_000_000_000;
-const SECOND: Nanos = 1_000_000_000;
 
 /// Returns a policy for two kinds of client, each with one limit of two requests within ten seconds; that of the users
 /// is `user`.
@@ -42,7 +44,7 @@ const LIMITS: [&str; 4] = [
 /// Returns an engine in which one of the two requests of a user is used, and the buckets have numbers that are yet to
 /// come.
 fn with_strays(limit: &str) -> (Engine<ManualClock>, ManualClock) {
-    let clock = ManualClock::at(START);
+    let clock = ManualClock::at(Timestamp::from_nanos(START));
     let engine = Engine::for_simulation(100, clock.clone(), 7);
     engine.publish(policy(limit)).expect("few limits");
     assert!(check(&engine, &["user"]).is_allowed() && check(&engine, &["ip"]).is_allowed());
@@ -66,7 +68,7 @@ fn a_stray_bucket_counts_as_used_and_says_until_when() {
         let refused = check(&engine, &["user"]);
         assert!(!refused.is_allowed(), "{limit}");
         let crate::Retry::After(wait) = refused.retry() else { panic!("{limit}: {refused:?}") };
-        clock.advance(wait.as_nanos() as u64);
+        clock.advance(wait);
         assert!(check(&engine, &["user"]).is_allowed(), "{limit}: after {wait:?}");
     }
 }
@@ -75,7 +77,7 @@ fn a_stray_bucket_counts_as_used_and_says_until_when() {
 fn a_stray_bucket_that_is_idle_has_all_of_its_quota() {
     for limit in LIMITS {
         let (engine, clock) = with_strays(limit);
-        clock.advance(60 * SECOND);
+        clock.advance(Duration::from_mins(1));
         let allowed = (0..3).filter(|_| check(&engine, &["user"]).is_allowed()).count();
         assert_eq!(allowed, 2, "{limit}");
     }
@@ -145,7 +147,7 @@ fn a_publish_that_changes_the_limit_leaves_no_stray_bucket() {
             },
         );
         assert_eq!(buckets.get(), 1, "{limit}");
-        clock.advance(60 * SECOND);
+        clock.advance(Duration::from_mins(1));
         assert_eq!((0..4).filter(|_| check(&engine, &["user"]).is_allowed()).count(), 3, "{limit}");
     }
 }

@@ -1,13 +1,16 @@
 //! Loom models of whole checks: several limits at once, giving back, publishing. Each model says how many preemptions
 //! it allows. A publish swaps its pointer in one step here, as arc-swap promises.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use loom::{model::Builder, thread};
 
 use crate::{
     Identity,
-    base::{clock::ManualClock, time::Nanos},
+    base::{
+        clock::ManualClock,
+        time::{Nanos, Timestamp},
+    },
     engine::{limit_ids::LimitIds, state::Engine},
     policy::{
         compiled::Snapshot,
@@ -30,7 +33,7 @@ fn check_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn engine(policy: &Arc<Snapshot>) -> (Modelled, ManualClock) {
-    let clock = ManualClock::at(START);
+    let clock = ManualClock::at(Timestamp::from_nanos(START));
     let engine = Engine::for_simulation(1, clock.clone(), 7);
     engine.publish(Arc::clone(policy)).expect("few limits");
     (Arc::new(engine), clock)
@@ -109,7 +112,7 @@ fn a_late_give_back_mints_nothing() {
         assert!(decision.is_allowed());
         let other = Arc::clone(&engine);
         let thread = thread::spawn(move || reservation.into_iter().for_each(|reservation| other.refund(reservation)));
-        clock.advance(5 * SECOND);
+        clock.advance(Duration::from_secs(5));
         let second = is_allowed(&engine, USER);
         thread.join().expect("no panic");
         assert!(second, "time has brought the token back");
@@ -207,7 +210,7 @@ fn a_bucket_that_a_sleeper_left_with_numbers_of_no_policy_is_denied_until_it_is_
         }
         assert!(thread.join().expect("no panic"), "two fit");
         assert!(!is_allowed(&engine, USER), "and no more");
-        clock.advance(2 * SECOND);
+        clock.advance(Duration::from_secs(2));
         assert!(is_allowed(&engine, USER) && is_allowed(&engine, USER), "time has brought both back");
     });
 }
@@ -235,7 +238,7 @@ fn a_name_that_takes_the_id_of_another_meets_none_of_its_charges() {
     let policies = ["a", "b", "c"].map(named);
     check_within(2, move || {
         let [first, second, third] = &policies;
-        let mut engine = Engine::for_simulation(1, ManualClock::at(START), 7);
+        let mut engine = Engine::for_simulation(1, ManualClock::at(Timestamp::from_nanos(START)), 7);
         engine.publisher.get_mut().expect("no panic").limit_ids = LimitIds::with_capacity(2);
         let engine = Arc::new(engine);
         engine.publish(Arc::clone(first)).expect("there is room");
@@ -277,7 +280,7 @@ fn a_charge_of_a_window_that_has_just_begun_outlives_a_publish() {
         let [checks, publishes] = [(); 2].map(|()| Arc::clone(&engine));
         let two = Arc::clone(&two);
         let publish = thread::spawn(move || publishes.publish(two).map(drop).expect("few limits"));
-        clock.advance(SECOND);
+        clock.advance(Duration::from_secs(1));
         let check = thread::spawn(move || is_allowed(&checks, USER));
         assert!(check.join().expect("no panic"), "the window is new");
         publish.join().expect("no panic");
@@ -296,7 +299,7 @@ fn a_window_that_is_rolled_converted_reset_and_checked_at_once_admits_at_most_on
         let two = Arc::clone(&two);
         let check = thread::spawn(move || is_allowed(&checks, USER));
         let publish = thread::spawn(move || publishes.publish(two).map(drop).expect("few limits"));
-        clock.advance(SECOND);
+        clock.advance(Duration::from_secs(1));
         let who = [Identity::new("user", "7").expect("valid")];
         engine.reset(&Request::new(&who).expect("valid"));
         let checked = check.join().expect("no panic");

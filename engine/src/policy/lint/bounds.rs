@@ -5,7 +5,7 @@
 
 use crate::{
     algorithm::refill,
-    base::time::{SECOND_NS, parse_period},
+    base::time::{SECOND_NS, parse_period, saturating_nanos},
     policy::{
         document::{Algorithm, Limit, Mode, Sharing},
         timezone::Unit,
@@ -47,7 +47,7 @@ impl Admits {
 
 /// Returns the tokens that a bucket really refills, and in which time: every rounding is against the client.
 fn refilled(limit: &Limit) -> Option<(u128, u128)> {
-    let (tokens, period_ns) = refill(limit.limit, parse_period(&limit.period).ok()?);
+    let (tokens, period_ns) = refill(limit.limit, saturating_nanos(parse_period(&limit.period).ok()?));
     Some((tokens.into(), period_ns.into()))
 }
 
@@ -61,7 +61,7 @@ fn period_ns(limit: &Limit) -> Option<(u128, u128)> {
         Some(Unit::Week) => (7 * DAY_NS, 7 * DAY_NS),
         Some(Unit::Month) => (28 * DAY_NS, 31 * DAY_NS),
         None => {
-            let ns = parse_period(&limit.period).ok()?.into();
+            let ns = parse_period(&limit.period).ok()?.as_nanos();
             return Some((ns, ns));
         }
     };

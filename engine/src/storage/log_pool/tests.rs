@@ -150,13 +150,13 @@ fn threads_on_one_ring_never_admit_more_than_the_limit() {
     while (lost_races == 0 && !deadline.has_passed()) || rounds < 10 {
         let limit = [1, 2, 3, 7][rounds % 4];
         let rings = rings();
-        let id = keep(&rings, limit, clock.now(), std::iter::empty());
+        let id = keep(&rings, limit, clock.now().as_nanos(), std::iter::empty());
         let admitted = Mutex::new(Vec::new());
         lost_races += together(|thread| {
             let (mut mine, mut lost) = (Vec::new(), 0);
             for call in 0..5_000 {
                 let cost = 1 + u64::from(limit > 1 && (call + thread) % 5 == 0);
-                let (ring, now) = (rings.ring(id, limit), clock.now());
+                let (ring, now) = (rings.ring(id, limit), clock.now().as_nanos());
                 if ring.look(now, cost).expect("not lost").free >= cost {
                     if ring.claim(now, now + PERIOD, cost).expect("not lost") {
                         mine.extend((0..cost).map(|_| now));
@@ -171,7 +171,7 @@ fn threads_on_one_ring_never_admit_more_than_the_limit() {
         rounds += 1;
         assert_bound(admitted.into_inner().expect("no panic"), limit as usize, PERIOD);
         // However the threads met, nothing is lost for good.
-        let seen = rings.ring(id, limit).look(clock.now() + PERIOD, limit).expect("not lost");
+        let seen = rings.ring(id, limit).look(clock.now().as_nanos() + PERIOD, limit).expect("not lost");
         assert_eq!(seen.free, limit);
     }
     assert!(lost_races > 0, "the threads never met");

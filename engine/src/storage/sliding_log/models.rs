@@ -1,5 +1,7 @@
 //! Loom models of a key's log: its slot, the ring that the slot names, and other keys that want either.
 
+use std::time::Duration;
+
 use loom::{model::Builder, sync::Arc, thread};
 
 use super::*;
@@ -21,7 +23,7 @@ fn key(name: u64) -> HashedKey {
 }
 
 fn log(table: &Table, limit: u64, key: HashedKey) -> SlidingLog<'_> {
-    let log = SlidingWindowLog::new(limit, PERIOD_MIN_NS).expect("fits");
+    let log = SlidingWindowLog::new(limit, Duration::from_nanos(PERIOD_MIN_NS)).expect("fits");
     SlidingLog { table, log, generation: Generation::default(), key, cost: 1, is_owed: false }
 }
 

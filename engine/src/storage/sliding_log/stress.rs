@@ -1,9 +1,12 @@
 //! Logs over real threads. The test runs until it saw the races that it is about, and fails if it saw none before the
 //! deadline.
 
-use std::sync::{
-    Barrier, Mutex,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Barrier, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use tidegate_conformance::Deadline;
@@ -27,7 +30,7 @@ fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<Log
 /// any interval of a period.
 #[test]
 fn slots_and_rings_change_hands_and_no_key_exceeds_its_limit() {
-    let log = SlidingWindowLog::new(LIMIT, SECOND_NS).expect("fits");
+    let log = SlidingWindowLog::new(LIMIT, Duration::from_secs(1)).expect("fits");
     let (mut reuses, mut without_ring, deadline) = (0, 0, Deadline::new());
     while (reuses < 1_000 || without_ring == 0) && !deadline.has_passed() {
         // Two lines, eight slots, and eight overflow buckets for 32 keys.

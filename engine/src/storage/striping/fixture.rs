@@ -1,5 +1,7 @@
 //! A world of one striped key, its clock and its policy version, for models and stress tests.
 
+use std::time::Duration;
+
 use super::*;
 use crate::{
     algorithm::TokenBucket,
@@ -61,7 +63,7 @@ impl World {
             table: Table::new(1),
             stripes: StripePool::with(1, stripes),
             refund_log: RefundLog::new(),
-            meter: Meter::TokenBucket(TokenBucket::new(1, TOKEN_NS, burst).expect("fits")),
+            meter: Meter::TokenBucket(TokenBucket::new(1, Duration::from_nanos(TOKEN_NS), burst).expect("fits")),
             terms: StripeTerms { share, stripes },
             clock: FixtureValue::Fixed(EARLY),
             version: FixtureValue::Fixed(0),

@@ -1,6 +1,9 @@
 //! Atomic batches of threads that race, and of publishes between them.
 
+use std::time::Duration;
+
 use super::*;
+use tidegate::time::Timestamp;
 
 /// Threads take from two limits and from numbers of their own, in different orders: all of a call is charged, or nothing. The
 /// test runs until a call was given back.
@@ -19,7 +22,7 @@ fn threads_take_all_or_nothing() {
         limits = [{{ id = "l", algorithm = "fixed_window", limit = {LIMIT}, period = "1h" }}]
         "#
     );
-    let clock = ManualClock::at(NOW);
+    let clock = ManualClock::at(Timestamp::from_nanos(NOW));
     let engine = Engine::for_simulation(1_000, clock.clone(), 7);
     engine.publish(Snapshot::parse(&text, Format::Toml).expect("a good policy")).expect("few limits");
     let (user, ip) = ([who("user", "a")], [who("ip", "a")]);
@@ -74,7 +77,7 @@ fn threads_take_all_or_nothing() {
                 assert!(engine.give_backs() > 0, "no threads met");
                 return;
             }
-            clock.advance(HOUR);
+            clock.advance(Duration::from_nanos(HOUR));
         }
     });
 }
@@ -117,7 +120,7 @@ fn changing_policy(version: u64, same: u64, change: u64) -> Snapshot {
 fn meet_publishes(change: u64) {
     const LIMIT: u64 = 2_000;
     let policy = |version| changing_policy(version, LIMIT, change);
-    let engine = Engine::for_simulation(1_000, ManualClock::at(NOW), 7);
+    let engine = Engine::for_simulation(1_000, ManualClock::at(Timestamp::from_nanos(NOW)), 7);
     engine.publish(policy(0)).expect("few limits");
     let (user, ip) = ([who("user", "a")], [who("ip", "a")]);
     let request = |who| Request::exactly(who).expect("valid").domain("shop");
@@ -193,7 +196,7 @@ fn threads_take_no_more_where_keys_are_in_overflow_buckets() {
         limits = [{{ id = "l", algorithm = "fixed_window", limit = {LIMIT}, period = "1h" }}]
         "#
     );
-    let engine = Engine::for_simulation(1, ManualClock::at(NOW), 7);
+    let engine = Engine::for_simulation(1, ManualClock::at(Timestamp::from_nanos(NOW)), 7);
     engine.publish(Snapshot::parse(&text, Format::Toml).expect("a good policy")).expect("few limits");
     // These keys fill the table.
     for number in 0..10_000 {

@@ -1,5 +1,7 @@
 //! The limits that a request meets: tiers, rules, combinations, overrides and hints.
 
+use std::time::Duration;
+
 use super::*;
 
 const LAYERED: &str = r#"
@@ -162,7 +164,7 @@ fn an_override_ends_by_the_engines_clock() {
     assert_eq!(NOW + 60 * SECOND, 1_790_035_260 * SECOND);
     let denied = bench.check(&["ip=10.6.6.6"], "/", 1);
     assert_eq!((denied.retry(), denied.limit_id()), (Retry::Never, Some("default/client:ip:10.6.6.6/blocked")));
-    bench.clock.advance(60 * SECOND);
+    bench.clock.advance(Duration::from_mins(1));
     let decision = bench.check(&["ip=10.6.6.6"], "/", 1);
     assert!(decision.is_allowed());
     assert_eq!(bench.met(&["ip=10.6.6.6"], "/", 1).1, ["default/tier:anonymous/minute", "default/rule:all/second"]);

@@ -11,7 +11,7 @@ use std::{
 use tidegate::{
     Engine, Reservation,
     clock::{Clock, ManualClock},
-    time::Nanos,
+    time::Timestamp,
 };
 use tidegate_conformance::{
     CheckReply, Implementation, LimitNumbers, Moment, SharedSubject, Subject, SubjectCall, SubjectReply,
@@ -45,9 +45,9 @@ impl Stalling {
 }
 
 impl Clock for Stalling {
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Timestamp {
         let now = self.0[0].load(Ordering::SeqCst);
-        self.0[1].swap(now, Ordering::SeqCst)
+        Timestamp::from_nanos(self.0[1].swap(now, Ordering::SeqCst))
     }
 }
 

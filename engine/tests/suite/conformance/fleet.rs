@@ -11,6 +11,7 @@ use tidegate::{
     clock::{Clock, ManualClock},
     internals::{BeginResult, GiveBack, Receipt, StoreCharge, Verdict},
     policy::{Limit, Sharing},
+    time::Timestamp,
 };
 use tidegate_conformance::{
     CheckReply, Implementation, LimitNumbers, Moment, SharedSubject, Subject, SubjectCall, SubjectReply,
@@ -22,7 +23,7 @@ pub(crate) struct Fleets;
 
 impl Implementation for Fleets {
     fn subject(&self, numbers: &LimitNumbers) -> Option<Box<dyn Subject>> {
-        Some(Box::new(Fleet::new(numbers, ManualClock::at(0))?))
+        Some(Box::new(Fleet::new(numbers, ManualClock::at(Timestamp::from_nanos(0)))?))
     }
 
     fn shared(&self, numbers: &LimitNumbers, clock: &ManualClock) -> Option<Box<dyn SharedSubject>> {
@@ -90,10 +91,11 @@ impl Fleet {
                 BeginResult::Decided(decision) => decision,
                 BeginResult::Pending(pending) => {
                     let now = self.clock.now();
-                    let answers: Vec<_> = pending.charges().map(|charge| store().decide(&charge, now)).collect();
+                    let answers: Vec<_> =
+                        pending.charges().map(|charge| store().decide(&charge, now.as_nanos())).collect();
                     let (decision, give_back) = self.engine.finish(pending, &answers);
                     for charge in give_back.iter().flat_map(GiveBack::charges) {
-                        store().give_back(&charge, self.clock.now());
+                        store().give_back(&charge, self.clock.now().as_nanos());
                     }
                     decision
                 }
@@ -105,7 +107,7 @@ impl Fleet {
 
 impl Subject for Fleet {
     fn call(&mut self, moment: Moment, call: &SubjectCall) -> SubjectReply {
-        self.clock.set(moment.now);
+        self.clock.set(Timestamp::from_nanos(moment.now));
         match *call {
             SubjectCall::Check { key, cost } => SubjectReply::Check(self.check(key, cost)),
             SubjectCall::Peek { key, cost: 0 } => SubjectReply::Check(self.check(key, 0)),

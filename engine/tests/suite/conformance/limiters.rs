@@ -6,6 +6,7 @@ use tidegate::{
     KeyedLimiter, Outcome, RatedLimiter,
     algorithm::{Meter, TokenBucket},
     clock::{Clock, ManualClock},
+    time::Timestamp,
 };
 use tidegate_conformance::{
     CheckReply, Implementation, LimitNumbers, Moment, SharedSubject, Subject, SubjectCall, SubjectReply,
@@ -35,7 +36,7 @@ fn limiter<C: Clock>(numbers: &LimitNumbers, clock: C) -> Option<KeyedLimiter<C>
 fn answer(outcome: &Outcome) -> CheckReply {
     let ns = |duration: Duration| duration.as_nanos() as u64;
     CheckReply {
-        at: Some(ns(outcome.reset_at().saturating_sub(outcome.reset_after()))),
+        at: Some(Timestamp::from(outcome.reset_at() - outcome.reset_after()).as_nanos()),
         outcome: retry(outcome.retry()),
         remaining: Some(outcome.remaining()),
         reset_after_ns: Some(ns(outcome.reset_after())),

@@ -9,7 +9,9 @@ mod step;
 
 use std::time::Duration;
 
-use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, clock::Clock, internals::Verdict, policy};
+use tidegate::{
+    Decision, Engine, Identity, Request, Retry, Snapshot, clock::Clock, internals::Verdict, policy, time::Timestamp,
+};
 use tidegate_conformance::{CheckOutcome, CheckReply, Coverage, Effort, Implementation, KEYS, LimitNumbers, conform};
 
 use self::{
@@ -107,7 +109,7 @@ fn retry(retry: Retry) -> CheckOutcome {
 
 fn answer(decision: &Decision<'_>) -> CheckReply {
     let ns = |duration: Duration| duration.as_nanos() as u64;
-    let at = decision.reset_at().zip(decision.reset_after()).map(|(at, after)| ns(at.saturating_sub(after)));
+    let at = decision.reset_at().zip(decision.reset_after()).map(|(at, after)| Timestamp::from(at - after).as_nanos());
     CheckReply {
         at,
         outcome: retry(decision.retry()),

@@ -1,6 +1,6 @@
 //! Conformance of the pure step, and of the bucket without a table.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use tidegate::{
     algorithm::{Carry, FixedWindow, Meter, SlidingWindowCounter, TokenBucket},
@@ -18,15 +18,15 @@ use super::outcome;
 
 pub(crate) fn meter(numbers: &LimitNumbers) -> Option<Meter> {
     let &LimitNumbers { algorithm, limit, period_ns, burst, .. } = numbers;
-    let bucket = || TokenBucket::new(limit, period_ns, burst.unwrap_or(limit)).ok();
+    let bucket = || TokenBucket::new(limit, Duration::from_nanos(period_ns), burst.unwrap_or(limit)).ok();
     match algorithm {
         Algorithm::TokenBucket => bucket().map(Meter::TokenBucket),
         Algorithm::LeakyBucket => bucket().map(Meter::LeakyBucket),
         // The compiler of policies makes calendars.
         Algorithm::FixedWindow if numbers.calendar.is_some() => None,
-        Algorithm::FixedWindow => FixedWindow::new(limit, period_ns).ok().map(Meter::FixedWindow),
+        Algorithm::FixedWindow => FixedWindow::new(limit, Duration::from_nanos(period_ns)).ok().map(Meter::FixedWindow),
         Algorithm::SlidingWindowCounter => {
-            SlidingWindowCounter::new(limit, period_ns).ok().map(Meter::SlidingWindowCounter)
+            SlidingWindowCounter::new(limit, Duration::from_nanos(period_ns)).ok().map(Meter::SlidingWindowCounter)
         }
         // Over one word it is stricter than the rule; the engine has a ring beside it.
         _ => None,
@@ -197,6 +197,6 @@ struct SharedAlone(Alone, ManualClock);
 
 impl SharedSubject for SharedAlone {
     fn check(&self, key: u8, cost: u64) -> CheckReply {
-        self.0.charge(key, self.1.now(), cost)
+        self.0.charge(key, self.1.now().as_nanos(), cost)
     }
 }

@@ -1,6 +1,6 @@
 //! All entry points of a check, and a pass through each of them.
 
-use std::hint::black_box;
+use std::{hint::black_box, time::Duration};
 
 use tidegate::{
     Decision, Engine, Handle, Identity, KeyedLimiter, Limiter, Request, Snapshot,
@@ -53,11 +53,11 @@ pub(crate) fn leasing<C: Clock>(engine: &Engine<C>) -> Handle<'_, C> {
 /// Limiters of each algorithm.
 fn meters() -> [Meter; 5] {
     [
-        Meter::TokenBucket(TokenBucket::new(50, 10 * SECOND, 50).expect("fits")),
-        Meter::LeakyBucket(TokenBucket::new(50, 10 * SECOND, 50).expect("fits")),
-        Meter::FixedWindow(FixedWindow::new(50, 10 * SECOND).expect("fits")),
-        Meter::SlidingWindowCounter(SlidingWindowCounter::new(50, 10 * SECOND).expect("fits")),
-        Meter::SlidingWindowLog(SlidingWindowLog::new(50, 10 * SECOND).expect("fits")),
+        Meter::TokenBucket(TokenBucket::new(50, Duration::from_secs(10), 50).expect("fits")),
+        Meter::LeakyBucket(TokenBucket::new(50, Duration::from_secs(10), 50).expect("fits")),
+        Meter::FixedWindow(FixedWindow::new(50, Duration::from_secs(10)).expect("fits")),
+        Meter::SlidingWindowCounter(SlidingWindowCounter::new(50, Duration::from_secs(10)).expect("fits")),
+        Meter::SlidingWindowLog(SlidingWindowLog::new(50, Duration::from_secs(10)).expect("fits")),
     ]
 }
 

@@ -1,6 +1,9 @@
 //! The rings of idle keys, and the shares of limits in a pool.
 
+use std::time::Duration;
+
 use super::*;
+use tidegate::time::Timestamp;
 
 /// Idle keys leave their slots to others, and their rings too: a million keys over time pass through a hundred rings.
 #[test]
@@ -11,7 +14,7 @@ fn rings_of_idle_keys_come_back() {
             assert!(bench.check(&format!("{batch}-{key}"), 5).is_allowed());
         }
         // The slot looks live for half a second longer.
-        bench.clock.advance(2 * SECOND);
+        bench.clock.advance(Duration::from_secs(2));
     }
     // Eight rings are tried at a time; all eight may be in use.
     assert!(bench.engine.log_charges_without_ring() < 100);
@@ -25,7 +28,7 @@ fn rings_of_idle_keys_are_found_where_slots_are_plenty() {
         for key in 0..50 {
             assert!(bench.check(&format!("{batch}-{key}"), 1).is_allowed());
         }
-        bench.clock.advance(2 * SECOND);
+        bench.clock.advance(Duration::from_secs(2));
     }
     assert_eq!(bench.engine.overflow_charges(), 0);
     assert_eq!(bench.engine.log_charges_without_ring(), 0);
@@ -45,19 +48,19 @@ fn a_key_without_a_ring_keeps_its_own_quota() {
     for key in &keys {
         assert!(!bench.check(key, 1).is_allowed(), "key {key}");
     }
-    bench.clock.advance(60 * SECOND);
+    bench.clock.advance(Duration::from_mins(1));
     let late = keys.iter().filter(|key| !bench.check(key, 1).is_allowed()).count() as u64;
     assert_eq!(late, without, "what has no ring counts up to 16 microseconds longer");
-    bench.clock.advance(1 << 14);
+    bench.clock.advance(Duration::from_nanos(1 << 14));
     for key in &keys {
         assert!(bench.check(key, 1).is_allowed(), "key {key}");
     }
     // Keys with rings go idle and lose their slots; a key that returns without a ring finds one.
-    bench.clock.advance(120 * SECOND);
+    bench.clock.advance(Duration::from_mins(2));
     for key in 0..1_200 {
         let _ = bench.check(&format!("other-{key}"), 1);
     }
-    bench.clock.advance(120 * SECOND);
+    bench.clock.advance(Duration::from_mins(2));
     let before = bench.engine.log_charges_without_ring();
     for _ in 0..N {
         assert!(bench.check(keys.last().expect("some"), 1).is_allowed());
@@ -76,7 +79,7 @@ impl Logs {
     const LOG: u64 = 4_096;
 
     fn of(kinds: &[&str]) -> Self {
-        let clock = ManualClock::at(NOW);
+        let clock = ManualClock::at(Timestamp::from_nanos(NOW));
         let logs = Self { engine: Engine::for_simulation(10_000, clock.clone(), 7), clock };
         logs.publish(kinds);
         logs
@@ -118,7 +121,7 @@ impl Logs {
             if part == 1 {
                 assert!((0..20).all(|key| self.allowed(kind, key, 1) == 0));
             }
-            self.clock.advance(30 * SECOND);
+            self.clock.advance(Duration::from_secs(30));
         }
         assert_eq!(self.engine.log_charges_without_ring(), without);
     }
@@ -131,7 +134,7 @@ fn a_flood_of_one_log_leaves_rings_to_another() {
     assert_eq!(logs.without_ring("ip", 0..2_000), 2_000 - 716);
     logs.assert_exact("user");
     // The limit that holds its share gets the rings of its own idle keys. Eight are tried at a time; all may be of other limits.
-    logs.clock.advance(120 * SECOND);
+    logs.clock.advance(Duration::from_mins(2));
     assert!(logs.without_ring("ip", 5_000..5_300) < 30);
 }
 
@@ -145,7 +148,7 @@ fn a_flood_of_two_logs_leaves_rings_to_others() {
     assert_eq!(logs.without_ring("session", 0..100), 100 - 77);
     logs.assert_exact("user");
     // Rings of idle keys go to any limit, but for those that are kept.
-    logs.clock.advance(120 * SECOND);
+    logs.clock.advance(Duration::from_mins(2));
     assert!(logs.without_ring("host", 5_000..5_600) < 60);
     logs.assert_exact("user");
 }
@@ -156,7 +159,7 @@ fn a_log_above_its_share_comes_down_to_it() {
     let logs = Logs::of(&["ip"]);
     assert_eq!(logs.without_ring("ip", 0..2_000), 2_000 - 1_023);
     logs.publish(&["ip", "user"]);
-    logs.clock.advance(120 * SECOND);
+    logs.clock.advance(Duration::from_mins(2));
     assert_eq!(logs.without_ring("ip", 5_000..7_000), 2_000 - 716);
     logs.assert_exact("user");
 }

@@ -7,7 +7,7 @@ use tidegate::{
     Engine, Identity, Publish, Request, Snapshot,
     clock::Clock,
     policy::{Algorithm, Sharing},
-    time::{Nanos, SECOND_NS},
+    time::{Nanos, SECOND_NS, Timestamp},
 };
 use tokio::time::Instant;
 
@@ -73,8 +73,8 @@ pub(super) struct NodeClock {
 }
 
 impl Clock for NodeClock {
-    fn now(&self) -> Nanos {
-        self.at_first + self.began.elapsed().as_nanos() as u64
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.at_first) + self.began.elapsed()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of previews against a slow, independent loop over the engine.
 
 use super::*;
+use tidegate::time::Timestamp;
 
 /// Returns a strategy for limits that a user might write.
 fn limits() -> impl Strategy<Value = Value> {
@@ -72,7 +73,7 @@ fn regular(row: &Value, seed: u64) -> Vec<Nanos> {
 /// Decides a row's requests one after the other, and counts with the simplest arithmetic.
 fn slow_loop(limits: [&Value; 2], row: &Value, seed: u64) -> (u64, [PreviewResult; 2]) {
     let engines = limits.map(|limits| {
-        let clock = ManualClock::at(START);
+        let clock = ManualClock::at(Timestamp::from_nanos(START));
         let engine = Engine::for_simulation(100, clock.clone(), 99);
         engine.publish(snapshot(&tier_policy(limits))).expect("few limits");
         (engine, clock)
@@ -96,7 +97,7 @@ fn slow_loop(limits: [&Value; 2], row: &Value, seed: u64) -> (u64, [PreviewResul
         let request =
             Request::new(&who).and_then(|it| it.cost(row["cost"].as_u64().expect("a number"))).expect("valid");
         for (side, (engine, clock)) in engines.iter().enumerate() {
-            clock.set(now);
+            clock.set(Timestamp::from_nanos(now));
             let decision = engine.check(&request);
             let (found, after_ms) = (&mut sides[side], (now - START) / 1_000_000);
             found.longest_delay_ms = found.longest_delay_ms.max(decision.delay().as_nanos().div_ceil(1_000_000) as u64);

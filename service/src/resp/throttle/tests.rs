@@ -1,14 +1,16 @@
 //! Tests of the commands over a limiter with a manual clock.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
-use tidegate::clock::ManualClock;
+use tidegate::{clock::ManualClock, time::Timestamp};
 
 use super::*;
 
-const START_NS: u64 = 1_700_000_000 * SECOND_NS;
+const START: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
 
 fn limiter() -> (RatedLimiter<ManualClock>, ManualClock) {
-    let clock = ManualClock::at(START_NS);
+    let clock = ManualClock::at(START);
     (RatedLimiter::with_clock(1_000, clock.clone()), clock)
 }
 
@@ -44,7 +46,7 @@ fn replies_are_those_of_redis_cell() {
     .into_iter()
     .enumerate()
     {
-        clock.advance((at_ms - now_ms) * 1_000_000);
+        clock.advance(Duration::from_millis(at_ms - now_ms));
         now_ms = at_ms;
         let said = ask(&limiter, Dialect::RedisCell, &format!("foo 4 1 1 {quantity}"));
         assert_eq!(said, Ok(answer), "case {place}");
@@ -73,7 +75,7 @@ fn no_rate_is_too_fast_and_no_wait_is_too_short() {
         assert_eq!(ask(&limiter, Dialect::RedisCell, "faster 9 10000000 1").map(|answer| answer[0]), Ok(0));
     }
     assert_eq!(ask(&limiter, Dialect::RedisCell, "faster 9 10000000 1"), Ok([1, 10, 0, 1, 1]));
-    clock.advance(100);
+    clock.advance(Duration::from_nanos(100));
     assert_eq!(ask(&limiter, Dialect::RedisCell, "faster 9 10000000 1"), Ok([0, 10, 0, -1, 1]));
 }
 
@@ -129,7 +131,7 @@ proptest! {
         match last {
             [1, _, _, -1, _] => prop_assert!(quantity > max_burst + 1, "else there is a time"),
             [1, _, _, wait, _] => {
-                clock.advance(wait.unsigned_abs() * SECOND_NS);
+                clock.advance(Duration::from_secs(wait.unsigned_abs()));
                 prop_assert_eq!(ask(&limiter, Dialect::RedisCell, &arguments).expect("a limit")[0], 0);
             }
             [_, _, _, wait, _] => prop_assert_eq!(wait, -1),

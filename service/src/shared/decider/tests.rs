@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use tidegate::{Identity, Observed, Observer, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{Identity, Observed, Observer, Snapshot, clock::ManualClock, formats::Format, time::Timestamp};
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
 use super::*;
@@ -40,7 +40,8 @@ fn reserve<'d>(
 #[test]
 fn a_reservation_without_room_is_charged_and_says_that_the_charge_stands() {
     const LIMIT: u64 = 1_000_000;
-    let engine = Arc::new(Engine::for_simulation(10, ManualClock::at(1_700_000_000_000_000_000), 7));
+    let engine =
+        Arc::new(Engine::for_simulation(10, ManualClock::at(Timestamp::from_nanos(1_700_000_000_000_000_000)), 7));
     let policy = format!(
         r#"
         [domains.default]
@@ -73,7 +74,8 @@ fn a_reservation_without_room_is_charged_and_says_that_the_charge_stands() {
 #[tokio::test]
 async fn a_batch_leaves_other_tasks_of_the_thread_their_turns() {
     const TURNS: usize = 10;
-    let engine = Arc::new(Engine::for_simulation(10, ManualClock::at(1_700_000_000_000_000_000), 7));
+    let engine =
+        Arc::new(Engine::for_simulation(10, ManualClock::at(Timestamp::from_nanos(1_700_000_000_000_000_000)), 7));
     let decider = Decider::new(engine).expect("random numbers");
     let who = [Identity::new("user", "ada").expect("valid")];
     let requests: Vec<_> = (0..TURNS * TURN_CHECKS).map(|_| Request::new(&who).expect("valid")).collect();
@@ -110,7 +112,8 @@ impl Observer for PanicsAtMallory {
 
 #[tokio::test]
 async fn a_batch_decides_and_charges_each_check_once_although_some_panic() {
-    let engine = Arc::new(Engine::for_simulation(10, ManualClock::at(1_700_000_000_000_000_000), 7));
+    let engine =
+        Arc::new(Engine::for_simulation(10, ManualClock::at(Timestamp::from_nanos(1_700_000_000_000_000_000)), 7));
     let policy = r#"
         [domains.default]
         on_error = "closed"
@@ -140,7 +143,8 @@ async fn a_batch_decides_and_charges_each_check_once_although_some_panic() {
 
 #[test]
 fn a_caller_that_has_its_share_is_refused_and_nothing_is_charged() {
-    let engine = Arc::new(Engine::for_simulation(10, ManualClock::at(1_700_000_000_000_000_000), 7));
+    let engine =
+        Arc::new(Engine::for_simulation(10, ManualClock::at(Timestamp::from_nanos(1_700_000_000_000_000_000)), 7));
     let policy = r#"
         [domains.default]
         defaults = { user = "free" }
@@ -182,7 +186,8 @@ fn a_caller_that_has_its_share_is_refused_and_nothing_is_charged() {
 
 #[test]
 fn a_reservation_is_settled_at_no_more_than_the_multiple_that_is_set() {
-    let engine = Arc::new(Engine::for_simulation(10, ManualClock::at(1_700_000_000_000_000_000), 7));
+    let engine =
+        Arc::new(Engine::for_simulation(10, ManualClock::at(Timestamp::from_nanos(1_700_000_000_000_000_000)), 7));
     let policy = r#"
         [domains.default]
         defaults = { user = "free" }

@@ -7,9 +7,10 @@ use std::{
         atomic::{AtomicBool, AtomicUsize},
     },
     thread,
+    time::Duration,
 };
 
-use tidegate::{Identity, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{Identity, Snapshot, clock::ManualClock, formats::Format, time::Timestamp};
 
 use super::*;
 
@@ -39,7 +40,7 @@ fn cache() -> RequestIdCache {
 }
 
 fn engine() -> (Engine<ManualClock>, ManualClock) {
-    let clock = ManualClock::at(1_700_000_040 * SECOND_NS);
+    let clock = ManualClock::at(Timestamp::from_nanos(1_700_000_040 * SECOND_NS));
     let engine = Engine::for_simulation(100_000, clock.clone(), 7);
     engine.publish(Snapshot::parse(THREE, Format::Toml).expect("a right policy")).expect("room");
     (engine, clock)
@@ -81,9 +82,9 @@ fn a_repeat_has_the_outcome_of_the_first_request_for_a_minute() {
     let request = Request::new(&who).expect("valid");
     let remaining = |name| check(&cache, &engine, name, &request).expect("the same").remaining();
     assert_eq!([remaining("1"), remaining("2"), remaining("1"), remaining("2")], [Some(2), Some(1), Some(2), Some(1)]);
-    clock.advance(LIFE_NS - 1);
+    clock.advance(Duration::from_nanos(LIFE_NS - 1));
     assert_eq!(remaining("1"), Some(2));
-    clock.advance(1);
+    clock.advance(Duration::from_nanos(1));
     // It is another minute now, also for the limit.
     assert_eq!([remaining("1"), remaining("1"), remaining("3")], [Some(2), Some(2), Some(1)]);
     assert_eq!((cache.repeats(), forgotten(&cache)), (4, [0, 0]));
@@ -98,7 +99,7 @@ fn a_denial_is_decided_anew() {
     let one = Request::new(&who).expect("valid");
     assert!(!check(&cache, &engine, "2", &one).expect("the first").is_allowed());
     assert_eq!(cache.len(), 1);
-    clock.advance(59 * SECOND_NS + SECOND_NS);
+    clock.advance(Duration::from_nanos(59 * SECOND_NS + SECOND_NS));
     assert!(check(&cache, &engine, "2", &one).expect("not remembered").is_allowed());
 }
 
@@ -214,7 +215,7 @@ fn the_oldest_outcome_is_forgotten_where_there_is_no_room() {
     assert_eq!((ask(9_999), cache.repeats()), (Some(2), 1), "the newest is there");
     assert_eq!(ask(0), Some(1), "the oldest is not");
     // What is over makes room, and nothing else has to go.
-    clock.advance(LIFE_NS);
+    clock.advance(Duration::from_nanos(LIFE_NS));
     let before = forgotten(&cache);
     (20_000..20_300).for_each(|number| assert_eq!(ask(number), Some(2)));
     assert_eq!(forgotten(&cache), before);

@@ -1,7 +1,7 @@
 //! Tests of open reservations over an engine with a manual clock.
 
 use proptest::prelude::*;
-use tidegate::{Engine, Identity, Request, clock::ManualClock};
+use tidegate::{Engine, Identity, Request, clock::ManualClock, time::Timestamp};
 use tidegate_listener::OwnerCounts;
 
 use super::*;
@@ -21,7 +21,7 @@ fn unshared() -> Reservations {
 }
 
 fn engine() -> Engine<ManualClock> {
-    Engine::for_simulation(10, ManualClock::at(NOW), 7)
+    Engine::for_simulation(10, ManualClock::at(Timestamp::from_nanos(NOW)), 7)
 }
 
 fn random() -> ReservationId {

@@ -1,6 +1,7 @@
 //! Single checks over gRPC, and the fields of their responses.
 
-use tidegate::time::SECOND_NS;
+use std::time::Duration;
+
 use tidegate_service::grpc::proto::tidegate::v1::{Identity, RateLimitRequest, RateLimitResponse};
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
 async fn a_response_has_the_numbers_in_both_widths() {
     let server = Server::with(HUNDRED);
     let mut limiter = server.limiter().await;
-    server.clock.advance(SECOND_NS / 2);
+    server.clock.advance(Duration::from_millis(500));
     let told = limiter.check_rate_limit(user("ada")).await.expect("an answer").into_inner();
     let first = RateLimitResponse {
         allowed: true,

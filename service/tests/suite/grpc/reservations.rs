@@ -1,6 +1,7 @@
 //! Reservations over gRPC.
 
-use tidegate::time::SECOND_NS;
+use std::time::Duration;
+
 use tidegate_service::grpc::proto::tidegate::v1::{RateLimitRequest, RefundRequest, SettleRequest};
 use tonic::Code;
 
@@ -76,7 +77,7 @@ async fn an_implausibly_large_cost_is_refused_and_no_cost_denies_for_long() {
     }
     let told = limiter.check_rate_limit(user("bob")).await.expect("an answer").into_inner();
     assert_eq!((told.allowed, told.retry_after_ms), (false, Some(66_000)), "ten are owed, and one is asked for");
-    server.clock.advance(66 * SECOND_NS);
+    server.clock.advance(Duration::from_secs(66));
     assert!(limiter.check_rate_limit(user("bob")).await.expect("an answer").into_inner().allowed);
 }
 

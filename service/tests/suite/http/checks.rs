@@ -3,10 +3,10 @@
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
+    time::Duration,
 };
 
 use serde_json::json;
-use tidegate::time::SECOND_NS;
 
 use super::{
     HUNDRED,
@@ -36,7 +36,7 @@ fn an_allowed_check_is_200_with_the_decision() {
 fn a_denied_check_is_429_with_the_decision() {
     let server = Server::with(HUNDRED);
     server.check(&user("ada").replace("]}", r#"],"cost":100}"#));
-    server.clock.advance(SECOND_NS / 2);
+    server.clock.advance(Duration::from_millis(500));
     let answer = server.check(&user("ada"));
     assert_eq!(answer.status, 429);
     let expected = json!({
@@ -56,9 +56,9 @@ fn a_denied_check_is_429_with_the_decision() {
 #[test]
 fn times_are_rounded_up_and_a_wait_is_never_zero() {
     let server = Server::with(&HUNDRED.replace("fixed_window", "token_bucket").replace("1m", "1s"));
-    server.clock.advance(1);
+    server.clock.advance(Duration::from_nanos(1));
     server.check(&user("ada").replace("]}", r#"],"cost":100}"#));
-    server.clock.advance(9_999_999);
+    server.clock.advance(Duration::from_nanos(9_999_999));
     // A token comes back one nanosecond later, so the wait is rounded up to the next millisecond.
     let answer = server.check(&user("ada"));
     assert_eq!(answer.status, 429);

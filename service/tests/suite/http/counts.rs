@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use tidegate::{Identity, Request, time::SECOND_NS};
+use tidegate::{Identity, Request};
 use tidegate_service::{ListenerSettings, Timeouts};
 use tidegate_testkit::{hostile, wait_until};
 
@@ -182,7 +182,7 @@ fn wall_time_that_was_set_back_shows_in_the_health_and_windows_follow_it() {
     // The window began 14 minutes after the hour.
     assert_eq!((server.get("/healthz").text().as_str(), left()), ("ok\n", 46 * 60));
 
-    server.set_wall_back(10 * 60 * SECOND_NS);
+    server.set_wall_back(Duration::from_mins(10));
     wait_until("the engine follows wall time", || left() == 56 * 60);
     assert_eq!(server.engine.peek(&ada).remaining(), Some(0), "what was used stays used");
     let health = server.get("/healthz").text();
@@ -190,7 +190,7 @@ fn wall_time_that_was_set_back_shows_in_the_health_and_windows_follow_it() {
     assert_eq!(server.metric(r#"tidegate_health_degraded{reason="clock"}"#), 1);
     assert_eq!(server.metric(r#"tidegate_clock_steps_total{kind="ahead"}"#), 1);
     assert!(server.get("/metrics").text().contains("tidegate_clock_ahead_seconds 600.0"));
-    server.clock.advance(56 * 60 * SECOND_NS);
+    server.clock.advance(Duration::from_mins(56));
     assert!(server.engine.check(&ada).is_allowed(), "the hour of wall time is over");
     assert_eq!(server.get("/healthz").text(), "ok\n", "ten minutes have passed");
 }

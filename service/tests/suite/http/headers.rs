@@ -1,6 +1,6 @@
 //! The families of response headers by the settings of a domain, and decisions without a store.
 
-use tidegate::time::SECOND_NS;
+use std::time::Duration;
 
 use super::{
     HUNDRED,
@@ -19,7 +19,7 @@ fn hundred_with(setting: &str) -> String {
 fn told(policy: &str, costs: &[u64]) -> Vec<[Option<String>; 6]> {
     let server = Server::with(policy);
     let each = costs.iter().map(|cost| {
-        server.clock.advance(SECOND_NS / 2);
+        server.clock.advance(Duration::from_millis(500));
         let answer = server.check(&user("ada").replace("]}", &format!(r#"],"cost":{cost}}}"#)));
         HEADERS.map(|name| answer.header(name).map(str::to_owned))
     });

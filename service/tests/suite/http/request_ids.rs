@@ -1,6 +1,6 @@
 //! Request IDs over HTTP: a repeat is not charged, within bounds.
 
-use std::{sync::Barrier, thread};
+use std::{sync::Barrier, thread, time::Duration};
 
 use serde_json::{Value, json};
 use tidegate::time::SECOND_NS;
@@ -17,14 +17,14 @@ fn a_repeat_is_not_charged_and_has_the_same_outcome_for_a_minute() {
     let server = Server::with(&HUNDRED.replace("1m", "2m"));
     let first = server.check(&named("ada", "r-1", ""));
     assert_eq!((first.status, &first.json()["remaining"]), (200, &json!(99)));
-    server.clock.advance(60 * SECOND_NS - 1);
+    server.clock.advance(Duration::from_nanos(60 * SECOND_NS - 1));
     let repeat = server.check(&named("ada", "r-1", ""));
     assert_eq!((repeat.status, repeat.body.as_slice()), (200, first.body.as_slice()));
     for name in ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"] {
         assert!(first.header(name).is_some() && repeat.header(name) == first.header(name), "{name}");
     }
     assert_eq!(server.remaining("ada"), 99);
-    server.clock.advance(1);
+    server.clock.advance(Duration::from_nanos(1));
     assert_eq!(server.check(&named("ada", "r-1", "")).json()["remaining"], 98, "its minute is over");
     assert_eq!(server.metric("tidegate_repeated_requests_total"), 1);
     assert_eq!(server.metric("tidegate_remembered_requests"), 1);
@@ -63,8 +63,8 @@ fn requests_that_charged_nothing_are_not_remembered() {
     let server = Server::with(HUNDRED);
     server.check(&named("ada", "r-1", r#","cost":100"#));
     assert_eq!(server.check(&named("ada", "r-2", "")).status, 429);
-    server.clock.advance(60 * SECOND_NS - 1);
-    server.clock.advance(1);
+    server.clock.advance(Duration::from_nanos(60 * SECOND_NS - 1));
+    server.clock.advance(Duration::from_nanos(1));
     assert_eq!(server.check(&named("ada", "r-2", "")).status, 200, "the limit's next minute");
     assert_eq!(server.check(&named("bob", "r-3", r#","peek":true"#)).json()["remaining"], 99);
     assert_eq!(server.check(&named("bob", "r-3", r#","cost":7"#)).json()["remaining"], 93, "the id is free");

@@ -1,6 +1,6 @@
 //! Reservations over HTTP: an estimate is charged, and settled or refunded once.
 
-use std::{sync::Barrier, thread};
+use std::{sync::Barrier, thread, time::Duration};
 
 use serde_json::{Value, json};
 use tidegate::{Identity, Request, time::SECOND_NS};
@@ -144,10 +144,10 @@ fn an_unknown_reservation_is_404_as_is_one_that_is_an_hour_old() {
     assert!(message.as_str().is_some_and(|message| message.contains("another node")), "{message}");
     let [(_, settled), (_, old), (_, in_time)] = [10, 10, 10].map(|cost| reserve(&server, cost));
     assert_eq!(settle(&server, &settled, 0).status, 204);
-    server.clock.advance(HOUR_NS - 1);
+    server.clock.advance(Duration::from_nanos(HOUR_NS - 1));
     assert_eq!(refund(&server, &in_time).status, 204);
     expect(&refund(&server, &settled), 409, "settled_before", "/reservation");
-    server.clock.advance(1);
+    server.clock.advance(Duration::from_nanos(1));
     expect(&refund(&server, &old), 404, "unknown_reservation", "/reservation");
     expect(&refund(&server, &settled), 404, "unknown_reservation", "/reservation");
     assert_eq!(server.remaining("ada"), 90, "the old one stands");
@@ -208,7 +208,7 @@ fn an_implausibly_large_cost_is_refused_and_the_reservation_stays_open() {
     assert_eq!(settle(&server, &id, 5).status, 204);
     assert_eq!(server.remaining("bob"), 5);
     let (_, id) = reserve(&server, 1);
-    server.clock.advance(HOUR_NS);
+    server.clock.advance(Duration::from_nanos(HOUR_NS));
     expect(&settle(&server, &id, 17), 404, "unknown_reservation", "/reservation");
 }
 
@@ -222,14 +222,14 @@ fn a_debt_of_a_settlement_denies_for_one_period_or_until_a_reset() {
         }
     };
     settle_at_the_most();
-    server.clock.advance(60 * SECOND_NS - 1);
+    server.clock.advance(Duration::from_nanos(60 * SECOND_NS - 1));
     let denied = server.check(&user("bob"));
     // The last nanosecond, and the time that one token takes.
     assert_eq!((denied.status, denied.json()["retry_after_ms"].clone()), (429, json!(6_001)));
-    server.clock.advance(6 * SECOND_NS + 1);
+    server.clock.advance(Duration::from_nanos(6 * SECOND_NS + 1));
     assert_eq!(server.check(&user("bob")).status, 200);
 
-    server.clock.advance(60 * SECOND_NS);
+    server.clock.advance(Duration::from_mins(1));
     settle_at_the_most();
     assert_eq!(server.check(&user("bob")).status, 429);
     let ada = [Identity::new("user", "ada").expect("valid")];

@@ -1,6 +1,6 @@
 //! Commands of the RESP listener, their replies, and their counts.
 
-use tidegate::time::SECOND_NS;
+use std::time::Duration;
 
 use super::{
     HUNDRED,
@@ -18,7 +18,7 @@ fn cl_throttle_answers_as_redis_cell_does() {
     assert_eq!(connection.numbers("CL.THROTTLE user123 15 30 60"), [1, 16, 0, 2, 32]);
     assert_eq!(connection.numbers("CL.THROTTLE user123 15 30 60 0"), [0, 16, 0, -1, 32], "only asked");
     assert_eq!(connection.numbers("CL.THROTTLE user123 15 30 60 17"), [1, 16, 0, -1, 32], "it never will be");
-    server.clock.advance(3 * SECOND_NS);
+    server.clock.advance(Duration::from_secs(3));
     assert_eq!(connection.numbers("CL.THROTTLE user123 15 30 60 0"), [0, 16, 1, -1, 29], "a second and a half");
     // Another command with the same table.
     assert_eq!(connection.numbers("THROTTLE user123 16 30 60"), [1, 16, 0, 31, 0]);

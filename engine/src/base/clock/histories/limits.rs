@@ -1,6 +1,8 @@
 //! Tests of limits while wall time is set: each step of wall time mints at most one limit, and no key waits longer for
 //! it.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::{
@@ -75,15 +77,15 @@ impl Key {
 fn meters() -> impl Strategy<Value = Meter> {
     let seconds = || prop_oneof![1..120_u64, Just(3_600_u64), Just(86_400_u64)];
     let bucket = (1..50_u64, seconds(), 1..50_u64, any::<bool>()).prop_map(|(limit, seconds, burst, is_leaky)| {
-        let bucket = TokenBucket::new(limit, seconds * SECOND_NS, burst).expect("fits");
+        let bucket = TokenBucket::new(limit, Duration::from_secs(seconds), burst).expect("fits");
         if is_leaky { Meter::LeakyBucket(bucket) } else { Meter::TokenBucket(bucket) }
     });
     let others = (1..50_u64, seconds(), 0..3_u8).prop_map(|(limit, seconds, which)| {
-        let period_ns = seconds * SECOND_NS;
+        let period = Duration::from_secs(seconds);
         match which {
-            0 => Meter::FixedWindow(FixedWindow::new(limit, period_ns).expect("fits")),
-            1 => Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, period_ns).expect("fits")),
-            _ => Meter::SlidingWindowLog(SlidingWindowLog::new(limit, period_ns).expect("fits")),
+            0 => Meter::FixedWindow(FixedWindow::new(limit, period).expect("fits")),
+            1 => Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, period).expect("fits")),
+            _ => Meter::SlidingWindowLog(SlidingWindowLog::new(limit, period).expect("fits")),
         }
     });
     prop_oneof![2 => bucket, 3 => others]
