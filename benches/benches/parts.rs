@@ -23,7 +23,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn step(c: &mut Criterion) {
     let mut group = c.benchmark_group("step");
-    let now = SystemClock::new().now();
+    let now = SystemClock::new().now().as_nanos();
     let window = Meter::FixedWindow(FixedWindow::new(1 << 24, Duration::from_mins(1)).expect("fits"));
     for (name, meter) in [("token_bucket", meter(1_000_000_000, 1_000_000)), ("fixed_window", window)] {
         group.bench_function(name, |b| b.iter(|| black_box(&meter).step(black_box(0), black_box(now), black_box(1))));
@@ -34,7 +34,7 @@ fn step(c: &mut Criterion) {
 fn word(c: &mut Criterion) {
     let mut group = c.benchmark_group("word");
     let (bucket, meter, clock) = (Bucket::new(), meter(1_000_000_000, 1_000_000), SystemClock::new());
-    group.bench_function("bucket", |b| b.iter(|| bucket.charge(&meter, black_box(clock.now()), 1)));
+    group.bench_function("bucket", |b| b.iter(|| bucket.charge(&meter, black_box(clock.now().as_nanos()), 1)));
     let floor = Floor::default();
     let mut check = floor.checker();
     group.bench_function("clock, hash and swap", |b| b.iter(|| check(black_box(1))));

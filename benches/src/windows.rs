@@ -6,7 +6,6 @@ use tidegate::{
     KeyedLimiter,
     algorithm::{FixedWindow, Meter, SlidingWindowCounter},
     clock::SystemClock,
-    time::SECOND_NS,
 };
 
 use crate::{
