@@ -10,7 +10,7 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Bucket, algorithm::{Meter, TokenBucket, Verdict}};
+/// use tidegate::{algorithm::{Meter, TokenBucket}, internals::{Bucket, Verdict}};
 ///
 /// let meter = Meter::TokenBucket(TokenBucket::new(10, Duration::from_secs(1), 1).unwrap()); // 10 a second, one at once
 /// let bucket = Bucket::new();

@@ -174,7 +174,7 @@ fn spends_on_the_fast_path_beside_a_refill_and_a_close_admit_the_burst() {
 fn a_spend_on_the_fast_path_beside_a_publish_mints_nothing() {
     check_within(Some(3), || {
         let mut world = World::leased(6, 2, 1, 1);
-        world.version = fixture::Value::Cell(crate::base::atomic::Cell64::new(0));
+        world.version = fixture::FixtureValue::Cell(crate::base::atomic::Cell64::new(0));
         let world = Arc::new(world);
         let spends = Arc::clone(&world);
         let other = thread::spawn(move || charge_of(&spends));

@@ -20,7 +20,6 @@ use crate::{
 };
 
 const START: Nanos = 1_790_000_000_000_000_000;
-const SECOND: Nanos = 1_000_000_000;
 
 type Modelled = Arc<Engine<ManualClock>>;
 
