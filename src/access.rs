@@ -9,17 +9,17 @@ use tidegate_middleware::address::parse_network;
 
 use crate::{oidc::OidcArguments, output::Failure};
 
-/// The shortest that a session may live without being used, in nanoseconds: that it was used is written once a minute.
+/// The shortest that a session may live without being used: that it was used is written once a minute.
 const IDLE_MIN: Duration = Duration::from_mins(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct AccessArguments {
     /// How long a session lives without being used; 5m or more.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_SESSION_IDLE", default_value = "12h", value_parser = idle)]
-    session_idle: u64,
+    session_idle: Duration,
     /// How long a session lives, however much it is used.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_SESSION_LIFE", default_value = "7d", value_parser = idle)]
-    session_life: u64,
+    session_life: Duration,
     /// The certificate of the dashboard and its REST calls, with those that lead to a known one; PEM. They are served over TLS
     /// then. It is read again when it changes.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TLS_CERT", requires = "admin_tls_key")]
@@ -38,8 +38,8 @@ pub(crate) struct AccessArguments {
 impl AccessArguments {
     pub(crate) fn settings(&self) -> Result<Access, Failure> {
         Ok(Access {
-            session_idle: Duration::from_nanos(self.session_idle),
-            session_life: Duration::from_nanos(self.session_life),
+            session_idle: self.session_idle,
+            session_life: self.session_life,
             tls: self.tls(),
             trusted_proxies: self.admin_trusted_proxy.clone(),
             oidc: self.oidc.settings()?,

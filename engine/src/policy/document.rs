@@ -57,7 +57,7 @@ pub const TAGS_MAX: usize = 16;
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(description = "A policy document."))]
 pub struct Policy {
     /// Domains by name. Requests that name none are in `default`.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "fields::each_key_once"))]

@@ -1722,7 +1722,7 @@ export type PeekedLimit = {
 /** The kinds of identity whose values a rule counts separately. */
 export type Per = string | string[];
 
-/** A policy document. ``` use tidegate::policy::Policy; let text = r#"{"domains": {"default": {"defaults": {"user": "free"}}}}"#; let policy: Policy = serde_json::from_str(text).unwrap(); assert_eq!(policy.domains["default"].defaults["user"], "free"); ``` */
+/** A policy document. */
 export type Policy = {
   /** Domains by name. Requests that name none are in `default`. */
   domains: Record<string, Domain>;
