@@ -66,7 +66,7 @@ fn request<'r>(identities: &'r [Identity<'r>]) -> Request<'r> {
     Request::new(identities).and_then(|request| request.endpoint("/api/v1/users/7/posts")).expect("valid")
 }
 
-/// A limiter that makes the same checks in batches.
+/// A limiter that makes the checks of a [`FullCheck`] in batches.
 #[derive(Debug)]
 pub struct BatchedFullCheck<'f>(pub &'f FullCheck);
 
@@ -86,7 +86,7 @@ impl TestedLimiter for BatchedFullCheck<'_> {
     }
 }
 
-/// A limiter that makes one of the three charges, by a handle.
+/// A limiter that makes one of the three charges of a [`FullCheck`], by a handle.
 #[derive(Debug)]
 pub struct OneHandle<'f>(pub &'f FullCheck);
 
@@ -97,7 +97,7 @@ impl TestedLimiter for OneHandle<'_> {
     }
 }
 
-/// A limiter that makes the same three charges by three handles.
+/// A limiter that makes the three charges of a [`FullCheck`] by three handles.
 #[derive(Debug)]
 pub struct ThreeHandles<'f>(pub &'f FullCheck);
 

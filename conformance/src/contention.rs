@@ -10,12 +10,10 @@ use std::{
     thread,
     time::Duration,
 };
-use tidegate::time::Timestamp;
-
 use tidegate::{
     clock::{Clock, ManualClock},
     policy::Algorithm,
-    time::{Nanos, SECOND_NS},
+    time::{Nanos, SECOND_NS, Timestamp},
 };
 
 use crate::{

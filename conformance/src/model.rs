@@ -72,6 +72,7 @@ pub(crate) struct Model {
 }
 
 /// Returns whether `sum` tokens may be admitted between these two instants, both included: the algorithm's bound.
+#[expect(clippy::panic, reason = "a judge without a model must not judge")]
 pub(crate) fn fits(numbers: &LimitNumbers, from: Nanos, to: Nanos, sum: u128) -> bool {
     let (limit, period, length) = (u128::from(numbers.limit), u128::from(numbers.period_ns), u128::from(to - from));
     let in_windows = || {
@@ -88,8 +89,7 @@ pub(crate) fn fits(numbers: &LimitNumbers, from: Nanos, to: Nanos, sum: u128) ->
         Algorithm::FixedWindow => in_windows(),
         Algorithm::SlidingWindowCounter => in_windows() && (length >= period || sum < 2 * limit),
         Algorithm::SlidingWindowLog => sum <= (length / period + 1) * limit,
-        // An algorithm without a model keeps no bound.
-        _ => sum == 0,
+        other => panic!("no model of {other:?}"),
     }
 }
 
@@ -264,6 +264,7 @@ impl Model {
         newest.filter(|newest| newest.start > own.start).cloned().unwrap_or(own)
     }
 
+    #[expect(clippy::panic, reason = "a judge without a model must not judge")]
     fn used(&self, at: Nanos, bound: UsageBound) -> Usage {
         match (self.numbers.algorithm, bound) {
             (Algorithm::TokenBucket | Algorithm::LeakyBucket, UsageBound::Lower) => self.in_bucket(at),
@@ -272,8 +273,7 @@ impl Model {
             (Algorithm::SlidingWindowCounter, _) => self.in_two_windows(at, bound),
             (Algorithm::SlidingWindowLog, UsageBound::Lower) => self.in_every_period(at),
             (Algorithm::SlidingWindowLog, UsageBound::Upper) => self.in_last_period(at),
-            // Of an algorithm without a model, everything counts as used, so every admission is a mistake.
-            _ => Usage { amount: u128::from(self.numbers.capacity()) * GRAINS, token: GRAINS },
+            (other, _) => panic!("no model of {other:?}"),
         }
     }
 

@@ -135,6 +135,11 @@ mod tests {
     }
 
     #[test]
+    fn every_private_network_is_parsed() {
+        assert_eq!(private_networks().len(), 8);
+    }
+
+    #[test]
     fn a_list_is_read_from_the_right_past_proxies() {
         for (text, forwarded, client) in [
             ("192.0.2.10", None, Some("192.0.2.10")),

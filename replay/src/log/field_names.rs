@@ -32,7 +32,8 @@ pub(crate) enum Meaning {
     Line,
 }
 
-/// Names in lower case between spaces, the best first. With nginx, `uri` is the path after rewriting.
+/// Names in lower case, separated by one space, the best first. `Endpoint` names `request_uri` before `uri`, because the
+/// `uri` of nginx is the path after rewriting.
 const NAMES: [(Meaning, &str); 13] = [
     (
         Meaning::Time,

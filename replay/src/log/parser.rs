@@ -31,13 +31,15 @@ const LINES_NAMED: u64 = 20;
 /// Most names of fields that are listed.
 const NAMES_MAX: usize = 100;
 
+/// The content of a line. The parser returns a line that it cannot read as an error; `LogEntries` makes it `Refused`.
 pub(crate) enum LogEntry<'l> {
-    /// A blank line or a header.
+    /// No request: a blank line, a header, a directive, a bracket of a JSON array, or a part of a split line.
     Nothing,
     /// A request, and the format of its line.
     Request(LogRecord<'l>, LineFormat),
     /// A request without a client, which no limit counts.
     NoClient(LineFormat),
+    /// A line that cannot be read.
     Refused(LineError),
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn with_request<T>(
     Ok(run(&with_parts(Request::new(&both)?, [endpoint, method, None])?))
 }
 
-/// Returns the request with those of these parts that there are.
+/// Adds the parts that are `Some` to a request.
 pub(crate) fn with_parts<'r>(
     mut request: Request<'r>,
     [endpoint, method, tier]: [Option<&'r str>; 3],

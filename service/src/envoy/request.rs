@@ -82,7 +82,7 @@ impl<'m> EnvoyRequest<'m> {
     /// Returns the error of a message that cannot be read, with the reason that prost gives, unless that would take much memory.
     fn malformed(&self) -> MessageError {
         let is_small = self.message.len() <= EXPLAINED_BYTES_MAX && self.count <= DESCRIPTORS_MAX;
-        MessageError::explained::<RateLimitRequest>(self.message, is_small)
+        MessageError::explained::<RateLimitRequest>(self.message, || is_small)
     }
 }
 

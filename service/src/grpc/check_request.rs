@@ -51,7 +51,7 @@ impl<'m> CheckRequest<'m> {
     pub(super) fn read(&mut self, message: &'m [u8]) -> Result<(), MessageError> {
         self.read_fields(message).ok_or_else(|| {
             // Decoding more identities takes more memory than any request may.
-            MessageError::explained::<RateLimitRequest>(message, count(message, IDENTITIES) < IDENTITIES_MAX)
+            MessageError::explained::<RateLimitRequest>(message, || count(message, IDENTITIES) < IDENTITIES_MAX)
         })
     }
 

@@ -160,7 +160,9 @@ mod tests {
             remaining_tokens: remaining.map_or(if outcome.is_allowed { i32::MAX } else { 0 }, |remaining| {
                 remaining.min(i32::MAX as u64) as i32
             }),
-            reset_time: decision.and_then(|decision| decision.reset_at()).map_or(0, |at| whole(since_epoch(at)) as i64),
+            reset_time: decision
+                .and_then(|decision| decision.reset_at())
+                .map_or(0, |at| whole(at.duration_since(UNIX_EPOCH).expect("after 1970")) as i64),
             retry_after_seconds: wait.map_or(i32::MAX, |wait| whole(wait).min(i32::MAX as u128) as i32),
             limit: decision.and_then(|decision| decision.limit()),
             remaining,

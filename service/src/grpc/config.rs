@@ -85,9 +85,7 @@ impl PlainRule {
         (period.subsec_nanos() == 0).then_some(period.as_secs())
     }
 
-    fn into_message(self) -> RateLimit {
-        // Both constructors check the period.
-        let window_seconds = self.window_seconds().unwrap_or_default();
+    fn into_message(self, window_seconds: u64) -> RateLimit {
         let [PlainLimit { algorithm, limit, .. }] = self.limits;
         let (PlainPer::One(identifier_type) | PlainPer::Each([identifier_type])) = self.per;
         let Self { id, endpoint, enabled, .. } = self;
@@ -224,7 +222,7 @@ impl RateLimiterConfig for ConfigService {
         }
         let rule = PlainRule::from_message(&message, LIMIT_ID)?;
         match call.post(RULES, &rule).await {
-            Ok(()) => Ok(Response::new(rule.into_message())),
+            Ok(()) => Ok(Response::new(rule.into_message(message.window_seconds))),
             // Another rule took the ID since the rules were read. The message differs where the ID was chosen here.
             Err(status)
                 if status.code() == Code::Aborted
@@ -251,7 +249,7 @@ impl RateLimiterConfig for ConfigService {
         // The limit keeps its ID, so that what was used stays used.
         let rule = PlainRule { note: before.note, ..PlainRule::from_message(&message, &before.limits[0].id)? };
         call.put(&rule_path(&message.id), &etag, &rule).await?;
-        Ok(Response::new(rule.into_message()))
+        Ok(Response::new(rule.into_message(message.window_seconds)))
     }
 
     async fn delete_rate_limit(
@@ -271,7 +269,12 @@ impl RateLimiterConfig for ConfigService {
     ) -> Result<Response<ListRateLimitsResponse>, Status> {
         let call = AdminCall::begin(&self.0, &request)?;
         let rules = call.rules().await?;
-        let rate_limits = rules.iter().filter_map(PlainRule::from_document).map(PlainRule::into_message).collect();
+        let plain = rules.iter().filter_map(|rule| {
+            let rule = PlainRule::deserialize(rule).ok()?;
+            let window_seconds = rule.window_seconds()?;
+            Some(rule.into_message(window_seconds))
+        });
+        let rate_limits = plain.collect();
         Ok(Response::new(ListRateLimitsResponse { rate_limits }))
     }
 }

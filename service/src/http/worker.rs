@@ -64,7 +64,7 @@ pub(super) struct HttpWorker<C> {
 }
 
 /// The unread body of a request, and the time at which its reading ended.
-struct TimedBody {
+struct UnreadBody {
     /// The rest of the body; `Payload::None` once it was read to its end.
     unread: Payload,
     /// The time from which the latency counts: when the request had all come, or no more of it was waited for.
@@ -75,19 +75,22 @@ impl<C: Clock> HttpWorker<C> {
     /// Answers a request, also where its handler panics.
     pub(super) async fn handle(self: Rc<Self>, mut request: Request) -> Result<HttpResponse, Infallible> {
         let route = route(request.path());
-        let mut body = TimedBody { unread: request.take_payload(), read_at: self.clock.now().as_nanos() };
+        let mut body = UnreadBody { unread: request.take_payload(), read_at: self.clock.now().as_nanos() };
         let known = KnownHeaders::of(&request);
         let mut span = None;
         let response = match self.admit(route, &known) {
             Ok(caller) => {
                 span = self.begin_span(&request, route);
                 // A panic leaves nothing half done in what requests share: see `decider::catch_panic`.
-                let routed = self.route(route, &caller, &known, &mut body, span.as_ref());
-                AssertUnwindSafe(routed).catch_unwind().await.unwrap_or(Err(Error::Internal))
+                let routed = async {
+                    let routed = self.route(route, &caller, &known, &mut body, span.as_ref()).await;
+                    routed.unwrap_or_else(|error| self.error_response(route, &error))
+                };
+                let routed = AssertUnwindSafe(routed).catch_unwind().await;
+                routed.unwrap_or_else(|_| self.error_response(route, &Error::Internal))
             }
-            Err(error) => Err(error),
+            Err(error) => self.error_response(route, &error),
         };
-        let response = response.unwrap_or_else(|error| self.error_response(route, &error));
         let took = self.clock.now().as_nanos().saturating_sub(body.read_at);
         self.latencies.count(route, response.status().as_u16(), took);
         if let Some(span) = span {
@@ -115,7 +118,7 @@ impl<C: Clock> HttpWorker<C> {
         route: &'static str,
         caller: &Caller,
         known: &KnownHeaders<'_>,
-        body: &mut TimedBody,
+        body: &mut UnreadBody,
         span: Option<&RequestSpan>,
     ) -> Result<HttpResponse, Error> {
         let request = known.request;
@@ -140,7 +143,7 @@ impl<C: Clock> HttpWorker<C> {
         }
     }
 
-    async fn read_body(&self, known: &KnownHeaders<'_>, body: &mut TimedBody) -> Result<Bytes, Error> {
+    async fn read_body(&self, known: &KnownHeaders<'_>, body: &mut UnreadBody) -> Result<Bytes, Error> {
         let period = self.shared.timeouts.request;
         let permit = || self.permit(peer(known.request));
         let read = body_reader::read(&known.body, &mut body.unread, permit, period).await;

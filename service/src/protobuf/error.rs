@@ -18,10 +18,11 @@ impl MessageError {
         Self::Malformed("this is no message".to_owned())
     }
 
-    /// Returns the error with the reason that prost gives for a message `M`, where `can_decode`: decoding takes memory.
+    /// Returns the error with the reason that prost gives when it decodes the bytes as an `M`. `can_decode` returns false
+    /// where that would take more memory than a request may; the reason is then left out.
     #[cold]
-    pub(crate) fn explained<M: Message + Default>(message: &[u8], can_decode: bool) -> Self {
-        let why = can_decode.then(|| M::decode(message).err()).flatten();
+    pub(crate) fn explained<M: Message + Default>(message: &[u8], can_decode: impl FnOnce() -> bool) -> Self {
+        let why = can_decode().then(|| M::decode(message).err()).flatten();
         why.map_or_else(Self::malformed, |error| Self::Malformed(error.to_string()))
     }
 }

@@ -56,60 +56,57 @@ pub(super) struct CommandSpec {
     summary: &'static str,
 }
 
-/// The numbers and flags of most commands.
-const COMMON: CommandSpec =
-    CommandSpec { name: "", verb: Verb::Ping, arity: -1, flags: &["fast"], keys: [0; 3], summary: "" };
+/// Returns a command of any number of words, without keys, that is fast.
+const fn command(name: &'static str, verb: Verb, summary: &'static str) -> CommandSpec {
+    CommandSpec { name, verb, arity: -1, flags: &["fast"], keys: [0; 3], summary }
+}
 
 /// All commands, the most frequent first, since they are searched in this order.
 pub(super) static COMMANDS: [CommandSpec; 13] = [
     CommandSpec {
-        name: "cl.throttle",
-        verb: Verb::ClThrottle,
         flags: &["write", "fast"],
         keys: [1, 1, 1],
-        summary: "key max_burst count period [quantity]: count in period seconds, and max_burst beyond one at once",
-        ..COMMON
+        ..command(
+            "cl.throttle",
+            Verb::ClThrottle,
+            "key max_burst count period [quantity]: count in period seconds, and max_burst beyond one at once",
+        )
     },
     CommandSpec {
-        name: "tidegate.check",
-        verb: Verb::Check,
         arity: -4,
         flags: &["write", "fast"],
-        summary: "kind value endpoint [cost] [request_id]: by the policy; an endpoint of * is none, a cost of 0 asks what is left",
-        ..COMMON
+        ..command(
+            "tidegate.check",
+            Verb::Check,
+            "kind value endpoint [cost] [request_id]: by the policy; an endpoint of * is none, a cost of 0 asks what is left",
+        )
     },
     CommandSpec {
-        name: "throttle",
-        verb: Verb::Throttle,
         flags: &["write", "fast"],
         keys: [1, 1, 1],
-        summary: "key max_burst count period [quantity]: the same in the words of throttlecrab, max_burst at once",
-        ..COMMON
+        ..command(
+            "throttle",
+            Verb::Throttle,
+            "key max_burst count period [quantity]: the same in the words of throttlecrab, max_burst at once",
+        )
     },
-    CommandSpec { name: "ping", verb: Verb::Ping, summary: "[message]: PONG, or the message", ..COMMON },
-    CommandSpec { name: "echo", verb: Verb::Echo, arity: 2, summary: "message: the message", ..COMMON },
+    command("ping", Verb::Ping, "[message]: PONG, or the message"),
+    CommandSpec { arity: 2, ..command("echo", Verb::Echo, "message: the message") },
     CommandSpec {
-        name: "hello",
-        verb: Verb::Hello,
         flags: &["fast", "no_auth"],
-        summary: "[2 | 3 [AUTH user token] [SETNAME name]]: which version of the protocol is spoken",
-        ..COMMON
+        ..command(
+            "hello",
+            Verb::Hello,
+            "[2 | 3 [AUTH user token] [SETNAME name]]: which version of the protocol is spoken",
+        )
     },
     CommandSpec {
-        name: "auth",
-        verb: Verb::Auth,
         arity: -2,
         flags: &["fast", "no_auth"],
-        summary: "[user] token: one of --check-tokens, or one of role operator; whatever the user",
-        ..COMMON
+        ..command("auth", Verb::Auth, "[user] token: one of --check-tokens, or one of role operator; whatever the user")
     },
-    CommandSpec {
-        name: "command",
-        verb: Verb::Command,
-        summary: "[COUNT | LIST | INFO [name ...] | DOCS [name ...]]: the commands",
-        ..COMMON
-    },
-    CommandSpec { name: "info", verb: Verb::Info, summary: "[section ...]: about this server", ..COMMON },
+    command("command", Verb::Command, "[COUNT | LIST | INFO [name ...] | DOCS [name ...]]: the commands"),
+    command("info", Verb::Info, "[section ...]: about this server"),
     CommandSpec {
         name: "del",
         verb: Verb::Del,
@@ -119,21 +116,16 @@ pub(super) static COMMANDS: [CommandSpec; 13] = [
         summary: "key ...: forgets what keys of CL.THROTTLE and THROTTLE have used; takes a token of role operator, or one of \
                   --check-tokens with the right reset",
     },
+    CommandSpec { flags: &["fast", "no_auth"], ..command("quit", Verb::Quit, "ends the connection") },
     CommandSpec {
-        name: "quit",
-        verb: Verb::Quit,
-        flags: &["fast", "no_auth"],
-        summary: "ends the connection",
-        ..COMMON
-    },
-    CommandSpec {
-        name: "client",
-        verb: Verb::Client,
         arity: -2,
-        summary: "ID | GETNAME | SETNAME name | SETINFO attribute value: for clients that say who they are, which nobody keeps",
-        ..COMMON
+        ..command(
+            "client",
+            Verb::Client,
+            "ID | GETNAME | SETNAME name | SETINFO attribute value: for clients that say who they are, which nobody keeps",
+        )
     },
-    CommandSpec { name: "select", verb: Verb::Select, arity: 2, summary: "0: there is one database", ..COMMON },
+    CommandSpec { arity: 2, ..command("select", Verb::Select, "0: there is one database") },
 ];
 
 pub(super) const ROUTES: [&str; COMMANDS.len() + 1] = {

@@ -31,7 +31,7 @@ use super::{
     error::Error,
     log_limiter::LogLimiter,
     request_id_cache::{CallKind, DecidedCheck, RequestId, RequestIdCache, Reused},
-    reservations::{EngineReservation, ReservationId, ReservationOutcome, Reservations, ShareTaken},
+    reservations::{ReservationCharge, ReservationId, ReservationOutcome, Reservations, ShareTaken},
     store_concurrency::StoreConcurrency,
 };
 
@@ -285,7 +285,7 @@ impl<C: Clock> Decider<C> {
         (id, call): (Option<RequestId<'_>>, CallKind),
         caller: &Caller,
         request: &Request<'_>,
-        decide: impl FnOnce() -> (Decision<'e>, Option<EngineReservation>),
+        decide: impl FnOnce() -> (Decision<'e>, Option<ReservationCharge>),
     ) -> Result<Option<DecidedCheck<'e>>, Reused> {
         let decide = || {
             let (decision, charge) = decide();
@@ -303,7 +303,7 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Keeps a charge as an open reservation, if there is room.
-    fn keep(&self, charge: EngineReservation, caller: &Caller) -> ReservationOutcome {
+    fn keep(&self, charge: ReservationCharge, caller: &Caller) -> ReservationOutcome {
         if charge.is_empty() {
             return ReservationOutcome::None;
         }
@@ -337,12 +337,12 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Charges a request by the engine alone.
-    fn charge_locally(&self, request: &Request<'_>, call: CallKind) -> (Decision<'_>, Option<EngineReservation>) {
+    fn charge_locally(&self, request: &Request<'_>, call: CallKind) -> (Decision<'_>, Option<ReservationCharge>) {
         match call {
             CallKind::Check => (self.engine.check(request), None),
             CallKind::Reserve => {
                 let (decision, reservation) = self.engine.reserve(request);
-                (decision, reservation.map(EngineReservation::Local))
+                (decision, reservation.map(ReservationCharge::Local))
             }
         }
     }
@@ -368,11 +368,11 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Settles a charge at its actual cost. Returns `None` where that panicked.
-    fn settle_charge(&self, charge: EngineReservation, actual: u64) -> Option<()> {
+    fn settle_charge(&self, charge: ReservationCharge, actual: u64) -> Option<()> {
         catch_panic(|| match (charge, &self.store) {
-            (EngineReservation::Local(reservation), _) => self.engine.settle(reservation, actual),
-            (EngineReservation::Stored(reserved), Some(store)) => store.settle(reserved, actual),
-            (EngineReservation::Stored(_), None) => {}
+            (ReservationCharge::Local(reservation), _) => self.engine.settle(reservation, actual),
+            (ReservationCharge::Stored(reserved), Some(store)) => store.settle(reserved, actual),
+            (ReservationCharge::Stored(_), None) => {}
         })
     }
 
@@ -407,8 +407,8 @@ impl<C: Clock> Decider<C> {
 /// Returns a decision with the charge that the store has a part of.
 fn with_stored_charge(
     (decision, stored): (Decision<'_>, Option<SharedReservation>),
-) -> (Decision<'_>, Option<EngineReservation>) {
-    (decision, stored.map(EngineReservation::Stored))
+) -> (Decision<'_>, Option<ReservationCharge>) {
+    (decision, stored.map(ReservationCharge::Stored))
 }
 
 /// Returns a decision of which nothing is to be settled.

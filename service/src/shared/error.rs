@@ -35,7 +35,7 @@ pub(crate) enum Error {
     NotJson(String),
     /// The body is JSON, but not the document that is read here. `field` is the name of a field, or a JSON pointer; empty for the
     /// whole body.
-    #[display("{}{problem}", label(field))]
+    #[display("{}{}{problem}", field.trim_start_matches('/'), if field.is_empty() { "" } else { ": " })]
     Field { field: String, problem: String },
     #[from]
     RequestId(BadRequestId),
@@ -246,11 +246,6 @@ pub(crate) enum RequestPart<'p> {
     Body(&'p str),
     /// The query: the body is not read.
     Query,
-}
-
-/// Returns the name of a field before its problem; empty for the whole body.
-fn label(field: &str) -> String {
-    if field.is_empty() { String::new() } else { format!("{}: ", field.trim_start_matches('/')) }
 }
 
 /// Returns the stable code of an error of the engine.

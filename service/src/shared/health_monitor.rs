@@ -25,7 +25,7 @@ use super::{
     throttle_metrics::ThrottleMetrics,
 };
 
-/// The process that policies come from, where that is another one.
+/// A source of policies in another process: the connection to an admin server.
 pub trait PolicyFeed: fmt::Debug + Send + Sync {
     /// Returns whether messages of the source arrive.
     fn is_heard(&self) -> bool;

@@ -235,7 +235,6 @@ fn between(before: &HealthSample, now: &HealthSample) -> Vec<HealthFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate::time::Timestamp;
 
     const HEALTHY: HealthSample =
         HealthSample { responses: 1_000, ns: 1_000_000_000, errors: 9, checks: 991, overflow: 99, without_room: 0 };

@@ -73,14 +73,14 @@ pub(crate) enum Gone {
 
 /// The charge of a reservation, by what settles it.
 #[derive(Debug)]
-pub(crate) enum EngineReservation {
+pub(crate) enum ReservationCharge {
     /// A charge that the engine alone settles.
     Local(Reservation),
     /// A charge of which the store has a part.
     Stored(SharedReservation),
 }
 
-impl EngineReservation {
+impl ReservationCharge {
     /// Returns whether nothing was charged, so that there is nothing to settle.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
@@ -136,7 +136,7 @@ struct ReservationTables {
 #[derive(Debug)]
 struct OpenReservation {
     at: Nanos,
-    charge: EngineReservation,
+    charge: ReservationCharge,
 }
 
 impl Reservations {
@@ -173,7 +173,7 @@ impl Reservations {
     pub(crate) fn put(
         &self,
         id: ReservationId,
-        charge: EngineReservation,
+        charge: ReservationCharge,
         caller: CallerKey,
         now: Nanos,
     ) -> Result<(), NoRoom> {
@@ -196,7 +196,7 @@ impl Reservations {
     }
 
     /// Removes a reservation, to be settled. It is removed once.
-    pub(crate) fn take(&self, id: ReservationId, now: Nanos) -> Result<EngineReservation, Gone> {
+    pub(crate) fn take(&self, id: ReservationId, now: Nanos) -> Result<ReservationCharge, Gone> {
         let mut tables = self.lock();
         tables.remove_expired(now);
         let Some(OpenReservation { at, charge }) = tables.open.remove(&id) else {

@@ -1,7 +1,6 @@
 //! Tests of previews against a slow, independent loop over the engine.
 
 use super::*;
-use tidegate::time::Timestamp;
 
 /// Returns a strategy for limits that a user might write.
 fn limits() -> impl Strategy<Value = Value> {

@@ -4,7 +4,7 @@ use tidegate::{Decision, Degraded, Rate, Request, clock::Clock, internals::Begin
 use tidegate_fleet::store::SharedEngine;
 
 use super::{CheckResult, Decider, catch_panic, with_stored_charge, without_reservation};
-use crate::shared::{caller_shares::Caller, request_id_cache::CallKind, reservations::EngineReservation};
+use crate::shared::{caller_shares::Caller, request_id_cache::CallKind, reservations::ReservationCharge};
 
 impl<C: Clock> Decider<C> {
     /// Decides requests together, all or nothing. Some bring their own rate. Returns `None` where deciding panicked.
@@ -98,7 +98,7 @@ impl<C: Clock> Decider<C> {
         store: &'e SharedEngine<C>,
         request: &Request<'_>,
         caller: &Caller,
-    ) -> Option<(Decision<'e>, Option<EngineReservation>)> {
+    ) -> Option<(Decision<'e>, Option<ReservationCharge>)> {
         match catch_panic(|| store.begin_if_shared(request, false))? {
             None => catch_panic(|| self.charge_locally(request, CallKind::Reserve)),
             Some(BeginResult::Decided(decision)) => Some((decision, None)),

@@ -10,9 +10,9 @@ const NOW: Nanos = 1_700_000_000 * SECOND_NS;
 const GOOD: CallerKey = CallerKey::for_test(1);
 const HOSTILE: CallerKey = CallerKey::for_test(2);
 
-fn reservation(engine: &Engine<ManualClock>) -> EngineReservation {
+fn reservation(engine: &Engine<ManualClock>) -> ReservationCharge {
     let who = [Identity::new("user", "ada").expect("valid")];
-    EngineReservation::Local(engine.reserve(&Request::new(&who).expect("valid")).1.expect("allowed"))
+    ReservationCharge::Local(engine.reserve(&Request::new(&who).expect("valid")).1.expect("allowed"))
 }
 
 /// Returns empty tables of which one caller may have everything.
