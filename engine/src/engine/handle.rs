@@ -127,7 +127,8 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[expect(clippy::missing_panics_doc, reason = "a cost of one is in range")]
     #[inline(always)]
     pub fn check(&mut self, key: impl Key) -> Decision<'e> {
-        // A second source of the decision than `check_n` would copy it in each check.
+        // A decision is larger than the rest of the work. A second place that builds one makes the compiler build both in a
+        // temporary and copy it, so `check` shares the one of `check_n`.
         self.check_n(key, 1).expect("one is in range")
     }
 
@@ -145,13 +146,14 @@ impl<'e, C: Clock> Handle<'e, C> {
         }
     }
 
-    /// Returns what [`check`](Self::check) would decide now. Charges nothing and counts nothing.
+    /// Returns what [`check`](Self::check) would decide now. Charges nothing, and is not counted as a decision; a new key
+    /// without room is counted in [`Totals::denied_without_room`](crate::Totals::denied_without_room).
     pub fn peek(&mut self, key: impl Key) -> Decision<'e> {
         self.peek_at_cost(&key, 1)
     }
 
-    /// Returns what [`check_n`](Self::check_n) would decide now. Charges nothing and counts nothing. A cost of 0 returns
-    /// what is left.
+    /// Returns what [`check_n`](Self::check_n) would decide now, as [`peek`](Self::peek) does. A cost of 0 returns what is
+    /// left.
     ///
     /// # Errors
     ///
@@ -164,6 +166,10 @@ impl<'e, C: Clock> Handle<'e, C> {
     }
 
     fn peek_at_cost(&mut self, key: &impl Key, cost: u64) -> Decision<'e> {
+        // A limit that reads no bucket, or is not in the policy, does not find out by itself that there is a newer one.
+        if self.engine.order().0 != self.version {
+            self.look_up_again();
+        }
         let (engine, identity) = (self.engine, KeyHasher::identity_of(self.limit_hash, self.hash(key)));
         self.with_entry(identity, cost, |handle, entry| {
             engine.buckets.peek(&handle.active, entry, engine.buckets.now())
@@ -345,8 +351,8 @@ impl<'e, C: Clock> Handle<'e, C> {
         })
     }
 
-    /// Has the limit's plan entry decided, of which there is none while the policy does not have the limit. Starts over
-    /// if a publish replaces the policy meanwhile.
+    /// Calls `decide` with the plan entry of the limit, or with none while the policy does not have the limit. Starts over if
+    /// a publish replaces the policy meanwhile.
     fn with_entry(
         &mut self,
         identity: IdentityHash,

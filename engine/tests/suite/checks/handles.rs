@@ -37,6 +37,23 @@ fn a_peek_by_handle_returns_what_a_check_would_and_charges_nothing() {
     assert_eq!(handle.peek(b"a").policy_version(), 2);
     bench.publish(&one_tier(&bucket("other", 1, "1m")));
     assert_eq!(handle.peek(b"a").limit_id(), None);
+    bench.publish(&one_tier(&bucket("minute", 5, "1m")));
+    assert_eq!((handle.peek(b"a").limit_id(), handle.peek(b"a").policy_version()), (Some("default/tier:t/minute"), 4));
+}
+
+/// A limit in a store that a node decides without a bucket: a publish is seen all the same.
+#[test]
+fn a_peek_by_a_handle_follows_publishes_of_a_limit_without_buckets() {
+    let strict = |on_failure: &str| {
+        bucket("minute", 10, "1m").replace(" }", &format!(", sharing = \"strict\", on_failure = \"{on_failure}\" }}"))
+    };
+    let bench = Bench::new(&one_tier(&strict("closed")));
+    let mut handle = bench.engine.handle("default/tier:t/minute", "ip").expect("is there");
+    assert!(!handle.peek(b"a").is_allowed());
+    bench.publish(&one_tier(&strict("open")));
+    assert!(handle.peek(b"a").is_allowed());
+    bench.publish(&one_tier(&bucket("minute", 10, "1m")));
+    assert_eq!(handle.peek(b"a").remaining(), Some(9));
 }
 
 #[test]
