@@ -8,7 +8,7 @@
 use std::{num::NonZero, time::Duration};
 
 use super::{
-    bounds::{Unfit, in_range, whole_seconds},
+    bounds::{Unfit, WINDOW_MIN, in_range, period_in_range, whole_seconds},
     calendar::Calendar,
     carry::{Carry, Used},
     remote_add::RemoteAdd,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::base::{
     bit_field::Field,
-    time::{Nanos, PERIOD_MAX, saturating_nanos},
+    time::{Nanos, saturating_nanos},
 };
 
 const COUNT: Field = Field::lowest(25);
@@ -79,7 +79,7 @@ impl FixedWindow {
     pub fn new(limit: u64, period: Duration) -> Result<Self, Unfit> {
         in_range("limit", limit, 1, LIMIT_MAX)?;
         whole_seconds(period)?;
-        in_range("period", period, Duration::from_secs(1), PERIOD_MAX)?;
+        period_in_range(period, WINDOW_MIN)?;
         // It is at least a second. The type spares each step the test for zero.
         let windows = Windows::Every(NonZero::new(saturating_nanos(period)).unwrap_or(NonZero::<u64>::MIN));
         Ok(Self { limit, windows, ahead_ns: 0 })
@@ -224,6 +224,7 @@ fn pack(unit: u64, count: u64) -> u64 {
 #[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
+    use crate::base::time::PERIOD_MAX;
     use crate::base::time::SECOND_NS;
 
     #[test]

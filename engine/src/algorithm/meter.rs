@@ -63,7 +63,7 @@ impl Meter {
         Duration::from_nanos(self.period_ns())
     }
 
-    /// Returns the nanoseconds of [`period`](Self::period).
+    /// Returns the nanoseconds of [`period`](Self::period), for the crates of this repository; it may change in any version.
     #[doc(hidden)]
     #[must_use]
     pub fn period_ns(&self) -> u64 {
@@ -85,7 +85,7 @@ impl Meter {
     }
 }
 
-/// Steps over the word of a bucket.
+/// Steps over the word of a bucket, for the crates of this repository. They may change in any version.
 #[doc(hidden)]
 impl Meter {
     /// Decides a cost of at least 1 at time `now`.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{bounds::NUMBER_MAX, meter::Meter, token_bucket::TokenBucket};
+use super::{meter::Meter, token_bucket::TokenBucket};
 use crate::base::time::{PERIOD_MAX, PERIOD_MIN, saturating_nanos};
 
 /// A number of tokens per period, and the most at once (the burst). [`Limiter`](crate::Limiter) and
@@ -67,10 +67,7 @@ impl From<Rate> for Option<TokenBucket> {
         if limit == 0 || burst == 0 {
             return None;
         }
-        let limit = limit.min(NUMBER_MAX);
-        let burst = burst.min(TokenBucket::burst_max(limit, saturating_nanos(period)));
-        // Clamped numbers are never out of range.
-        TokenBucket::new(limit, period, burst).ok()
+        Some(TokenBucket::clamped(limit, period, burst))
     }
 }
 

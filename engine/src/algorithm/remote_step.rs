@@ -33,6 +33,7 @@ pub enum RemoteStep {
     Refuse(Verdict),
 }
 
+/// Steps over a word in a store, for the crates of this repository. They may change in any version.
 #[doc(hidden)]
 impl Meter {
     /// Returns the operation that charges `cost` tokens (at least 1) as [`step`](Self::step) would, in a store whose word is `word`

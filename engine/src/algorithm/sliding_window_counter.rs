@@ -14,14 +14,14 @@
 use std::time::Duration;
 
 use super::{
-    bounds::{Unfit, in_range, whole_seconds},
+    bounds::{Unfit, WINDOW_MIN, in_range, period_in_range, whole_seconds},
     carry::{Carry, Used},
     remote_add::RemoteAdd,
     verdict::{Receipt, Verdict},
 };
 use crate::base::{
     bit_field::Field,
-    time::{Nanos, PERIOD_MAX, saturating_nanos},
+    time::{Nanos, saturating_nanos},
 };
 
 /// Both counts. The meter divides these bits by its limit.
@@ -62,7 +62,7 @@ impl SlidingWindowCounter {
     pub fn new(limit: u64, period: Duration) -> Result<Self, Unfit> {
         in_range("limit", limit, 1, LIMIT_MAX)?;
         whole_seconds(period)?;
-        in_range("period", period, Duration::from_secs(1), PERIOD_MAX)?;
+        period_in_range(period, WINDOW_MIN)?;
         let present = Field::lowest(u64::BITS - limit.leading_zeros());
         Ok(Self { limit, period_ns: saturating_nanos(period), present, ahead_ns: 0 })
     }
@@ -253,6 +253,7 @@ impl SlidingWindowCounter {
 #[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
+    use crate::base::time::PERIOD_MAX;
     use crate::base::time::SECOND_NS;
 
     #[test]

@@ -16,13 +16,13 @@
 use std::time::Duration;
 
 use super::{
-    bounds::{Unfit, in_range},
+    bounds::{BUCKET_MIN, Unfit, in_range, period_in_range},
     carry::{Carry, Used},
     verdict::{Receipt, Verdict},
 };
 use crate::base::{
     bit_field::Field,
-    time::{Nanos, PERIOD_MAX, PERIOD_MAX_NS, PERIOD_MIN, saturating_nanos},
+    time::{Nanos, PERIOD_MAX_NS, saturating_nanos},
 };
 
 /// Tokens in use.
@@ -50,7 +50,7 @@ impl SlidingWindowLog {
     /// Creates a limit of `limit` tokens (1 to 4,096) in every interval of `period` (1 ms to 366 days).
     pub fn new(limit: u64, period: Duration) -> Result<Self, Unfit> {
         in_range("limit", limit, 1, LIMIT_MAX)?;
-        in_range("period", period, PERIOD_MIN, PERIOD_MAX)?;
+        period_in_range(period, BUCKET_MIN)?;
         Ok(Self { limit, period_ns: saturating_nanos(period) })
     }
 

@@ -16,12 +16,12 @@
 use std::{fmt, num::NonZero, time::Duration};
 
 use super::{
-    bounds::{NUMBER_MAX, Unfit, in_range},
+    bounds::{BUCKET_MIN, NUMBER_MAX, Unfit, in_range, period_in_range},
     carry::Used,
     remote_add::RemoteAdd,
     verdict::{Receipt, Verdict},
 };
-use crate::base::time::{Nanos, PERIOD_MAX, PERIOD_MIN, PERIOD_MIN_NS, SECOND_NS, saturating_nanos};
+use crate::base::time::{Nanos, PERIOD_MIN_NS, SECOND_NS, saturating_nanos};
 
 /// The longest time that refilling a whole burst may take: a hundred years, so that no instant overflows.
 const FILL_MAX_NS: u64 = 100 * 366 * 86_400 * SECOND_NS;
@@ -87,26 +87,32 @@ impl TokenBucket {
     /// there at once.
     pub fn new(limit: u64, period: Duration, burst: u64) -> Result<Self, Unfit> {
         in_range("limit", limit, 1, NUMBER_MAX)?;
-        in_range("period", period, PERIOD_MIN, PERIOD_MAX)?;
+        period_in_range(period, BUCKET_MIN)?;
         in_range("burst", burst, 1, NUMBER_MAX)?;
         let (tokens, period_ns) = refill(limit, saturating_nanos(period));
-        let fill_ns = u128::from(burst) * u128::from(period_ns) / u128::from(tokens);
-        match u64::try_from(fill_ns) {
-            Ok(fill_ns) if fill_ns <= FILL_MAX_NS => Ok(Self { tokens, period_ns, fill_ns, burst }),
-            _ => {
-                let message =
-                    format!("{burst} tokens would take longer than a hundred years to come back; lower the burst");
-                Err(Unfit { field: "burst", message })
-            }
-        }
+        Self::of_refill(tokens, period_ns, burst).ok_or_else(|| {
+            let message =
+                format!("{burst} tokens would take longer than a hundred years to come back; lower the burst");
+            Unfit { field: "burst", message }
+        })
     }
 
-    /// Returns the largest burst that fits a limit and a period of at least 1.
-    pub(crate) fn burst_max(limit: u64, period_ns: u64) -> u64 {
-        let (tokens, period_ns) = refill(limit, period_ns);
-        // The most whose time to come back, rounded down, is FILL_MAX_NS: below 2^62 x 2^53.
-        let most = ((u128::from(FILL_MAX_NS) + 1) * u128::from(tokens) - 1) / u128::from(period_ns);
-        u64::try_from(most).unwrap_or(u64::MAX).min(NUMBER_MAX)
+    /// Creates a bucket of numbers from 1 and a period of at least 1 ms; what is too large is clamped to what fits.
+    pub(super) fn clamped(limit: u64, period: Duration, burst: u64) -> Self {
+        let (tokens, period_ns) = refill(limit.min(NUMBER_MAX), saturating_nanos(period));
+        let burst = burst.min(NUMBER_MAX);
+        Self::of_refill(tokens, period_ns, burst).unwrap_or_else(|| {
+            // The largest burst whose time to come back, rounded down, is FILL_MAX_NS: below 2^62 x 2^53, and below `burst`.
+            let most = ((u128::from(FILL_MAX_NS) + 1) * u128::from(tokens) - 1) / u128::from(period_ns);
+            let fill_ns = (most * u128::from(period_ns) / u128::from(tokens)) as u64;
+            Self { tokens, period_ns, fill_ns, burst: most as u64 }
+        })
+    }
+
+    /// Returns the bucket, or `None` if the burst takes longer than a hundred years to come back.
+    fn of_refill(tokens: u64, period_ns: u64, burst: u64) -> Option<Self> {
+        let fill_ns = u64::try_from(u128::from(burst) * u128::from(period_ns) / u128::from(tokens)).ok()?;
+        (fill_ns <= FILL_MAX_NS).then_some(Self { tokens, period_ns, fill_ns, burst })
     }
 
     /// Returns the nanoseconds that `cost` tokens, at most the burst, take to come back, rounded up.
@@ -264,6 +270,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::time::PERIOD_MAX;
 
     proptest! {
         #[test]
@@ -274,9 +281,7 @@ mod tests {
             now in prop_oneof![0..=u64::MAX, 1_790_000_000 * SECOND_NS..1_800_000_000 * SECOND_NS],
             ahead in prop_oneof![Just(0_u64), 0..10 * SECOND_NS, 0..=u64::MAX],
         ) {
-            let Ok(bucket) = TokenBucket::new(limit, Duration::from_nanos(period_ns), burst.min(TokenBucket::burst_max(limit, period_ns)).max(1)) else {
-                return Ok(());
-            };
+            let bucket = TokenBucket::clamped(limit, Duration::from_nanos(period_ns), burst);
             let Some(one_token) = bucket.one_token() else {
                 prop_assert!(bucket.refill_ns(1) > bucket.fill_ns);
                 return Ok(());

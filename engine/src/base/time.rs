@@ -6,11 +6,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Nanoseconds since the Unix epoch, as the words of buckets hold them.
+/// Nanoseconds since the Unix epoch, as the words of buckets hold them; for the crates of this repository.
 #[doc(hidden)]
 pub type Nanos = u64;
 
-/// The nanoseconds of a second.
+/// The nanoseconds of a second; for the crates of this repository.
 #[doc(hidden)]
 pub const SECOND_NS: u64 = 1_000_000_000;
 
@@ -25,8 +25,9 @@ pub(crate) const PERIOD_MAX_NS: u64 = saturating_nanos(PERIOD_MAX);
 
 /// An instant of a [`Clock`](crate::clock::Clock): whole nanoseconds since the Unix epoch, which last until the year 2554.
 ///
-/// It converts from and into [`SystemTime`]. A clock returns this type because it is one `u64`: a check reads the clock in a
-/// few nanoseconds, and arithmetic of [`SystemTime`], whose seconds and nanoseconds are two numbers, takes longer.
+/// It converts from and into [`SystemTime`]. Clocks and what the engine reads of them on every check, such as the times that an
+/// observer is shown, are of this type, because it is one `u64`. Times that a program reads rarely, such as
+/// [`Decision::reset_at`](crate::Decision::reset_at), are [`SystemTime`].
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -107,13 +108,13 @@ pub(crate) const fn saturating_nanos(duration: Duration) -> u64 {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PeriodError {
-    /// The text, which is given, is a number without a unit.
+    /// A number without a unit, or an empty text; holds the text.
     NoUnit(String),
-    /// The text, which is given, is not a whole number and a unit.
+    /// Something other than a whole number and a unit; holds the text.
     Malformed(String),
     /// The period is zero.
     Zero,
-    /// The period, whose text is given, is longer than [`PERIOD_MAX`].
+    /// A period longer than [`PERIOD_MAX`]; holds its text.
     TooLong(String),
 }
 

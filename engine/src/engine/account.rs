@@ -118,12 +118,18 @@ impl<'l> Account<'l> {
         place: usize,
         charged: ChargeResult,
     ) -> Decision<'e> {
-        let decided_by = self.decided_by(buckets, place, charged);
+        let decided_by = self.to_decided_by(buckets, place, charged);
         Decision::of_one(&buckets.names, self.version, decided_by, decided_by.outcome.delay_ns())
     }
 
+    /// Returns what a decision says of this limit; `place` is the entry of the limit in its plan.
     #[inline(always)]
-    pub(super) fn decided_by<C: Clock>(&self, buckets: &Buckets<C>, place: usize, charged: ChargeResult) -> DecidedBy {
+    pub(super) fn to_decided_by<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        place: usize,
+        charged: ChargeResult,
+    ) -> DecidedBy {
         let outcome = self.outcome(&charged).at_resolution(buckets.clock.resolution());
         let is_stored = matches!(charged.site, BucketSite::Store);
         DecidedBy { place, limit: self.limit.index, is_stored, outcome }

@@ -93,13 +93,13 @@ impl<C: Clock> Engine<C> {
         }
         loop {
             // If a publish has replaced the policy, nothing was charged: the newest one decides.
-            if let Ok(decided) = self.decide_together(requests) {
+            if let Ok(decided) = self.decide_atomic_batch(requests) {
                 return decisions.extend(decided.into_iter().flatten());
             }
         }
     }
 
-    fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> SnapshotResult<Decisions<'_>> {
+    fn decide_atomic_batch(&self, requests: &[(Request<'_>, Option<Rate>)]) -> SnapshotResult<Decisions<'_>> {
         let buckets = &self.buckets;
         let active = self.active.load();
         let now = buckets.now();
@@ -122,12 +122,12 @@ impl<C: Clock> Engine<C> {
         }
         // Where all were charged, none is left.
         batch.decide_unchanged(buckets, &active, now, &mut decisions, |_| true)?;
-        self.count_together(&active, &batch, &decisions, now);
+        self.count_atomic_batch(&active, &batch, &decisions, now);
         Ok(decisions)
     }
 
     /// Counts the charged requests, or else the refused ones, and shows them to the observers. Peeks are not counted.
-    fn count_together(
+    fn count_atomic_batch(
         &self,
         active: &ActivePolicy,
         batch: &AtomicBatch<'_, '_>,

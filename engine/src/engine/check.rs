@@ -38,7 +38,7 @@ pub struct MetLimit {
 impl<C: Clock> Engine<C> {
     /// Decides a request, and charges it when it is allowed. Either all of its limits are charged, or none.
     ///
-    /// A limit that nodes share is decided without its store, by its `on_failure`: the type `Shared` of the crate
+    /// A limit that nodes share is decided without its store, by its `on_failure`: the type `SharedEngine` of the crate
     /// `tidegate-fleet` is for checks that ask the store.
     pub fn check(&self, request: &Request<'_>) -> Decision<'_> {
         self.with_plan(request, |active, plan, now| self.decide_plan(active, request, plan, now))

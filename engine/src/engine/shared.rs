@@ -212,6 +212,7 @@ fn is_stored(active: &ActivePolicy, charge: &PlanEntry) -> bool {
     active.snapshot.limits[charge.limit as usize].stored.is_some()
 }
 
+/// Checks over a store, for the crates of this repository. They may change in any version.
 #[doc(hidden)]
 impl<C: Clock> Engine<C> {
     /// Begins a check. It is decided at once if all limits that it meets are kept on this node, or if one of those

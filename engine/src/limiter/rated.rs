@@ -34,6 +34,9 @@ use crate::{
 /// assert_eq!(limiter.check("ada", rate).remaining(), 4);
 /// assert!(!limiter.check_n("ada", rate, 5).is_allowed());
 /// ```
+///
+/// A [`Rate`](crate::Rate) is converted at each check. Where a rate is used for many checks, convert it once:
+/// `Option::<TokenBucket>::from(rate)`.
 pub struct RatedLimiter<C = SystemClock>(KeyedLimiter<C>);
 
 impl<C> fmt::Debug for RatedLimiter<C> {

@@ -123,6 +123,7 @@ pub fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
 }
 
 /// An error of a JSON text.
+// Exhaustive: a reader of a request maps each variant to its own error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JsonError {
     /// The text is not JSON: the line and the problem.
@@ -154,7 +155,7 @@ pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
         .map_err(|problem| json_error(text, problem, |value| from_json_value::<T>(value, text).map(drop)))
 }
 
-/// Rewords an error of `serde_json` about a text. `check` reads a value into the type that the text should have.
+/// Rewords an error of `serde_json` about a text, for the crates of this repository; it may change in any version. `check` reads a value into the type that the text should have.
 #[doc(hidden)]
 pub fn plain_json_error(
     text: &str,
@@ -181,7 +182,7 @@ fn json_error(text: &str, problem: Problem, check: impl Fn(&Value) -> Result<(),
     })
 }
 
-/// Reads a JSON value into a type. Messages quote numbers as they are written in `text`, from which the value was read.
+/// Reads a JSON value into a type, for the crates of this repository; it may change in any version. Messages quote numbers as they are written in `text`, from which the value was read.
 #[doc(hidden)]
 pub fn from_json_value<'v, T: serde::Deserialize<'v>>(value: &'v Value, text: &str) -> Result<T, JsonError> {
     deserializer::read(value, Format::Json).map_err(|error| JsonError::Field {

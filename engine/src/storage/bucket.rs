@@ -34,7 +34,7 @@ impl Bucket {
     /// `meter`.
     #[inline]
     pub fn charge(&self, meter: &Meter, now: Nanos, cost: u64) -> Verdict {
-        self.update(|state| charged(meter.step(state, now, cost)))
+        self.update(|state| write_if_admitted(meter.step(state, now, cost)))
     }
 
     /// Applies `transition` to the bucket's state; see [`update`].
@@ -44,7 +44,8 @@ impl Bucket {
     }
 }
 
-fn charged(verdict: Verdict) -> Next<u64, Verdict> {
+/// Returns the update of a bucket that keeps the state of an admission, and changes nothing for a denial.
+fn write_if_admitted(verdict: Verdict) -> Next<u64, Verdict> {
     verdict.admitted().map_or(Next::Leave(verdict), |word| Next::Write(word, verdict))
 }
 
@@ -75,7 +76,7 @@ mod tests {
                 let (mut admitted, mut retries) = (0u64, 0u64);
                 start.wait();
                 for _ in 0..500_000 {
-                    let charge = |state| charged(meter.step(state, 7, 1));
+                    let charge = |state| write_if_admitted(meter.step(state, 7, 1));
                     let verdict = update(&bucket.state, bucket.state.load(), &mut retries, charge);
                     admitted += u64::from(matches!(verdict, Verdict::Admit(_)));
                 }

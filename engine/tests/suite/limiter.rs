@@ -84,11 +84,21 @@ fn zero_denies_everything() {
     for rate in [Rate::per_second(0), Rate::per_hour(0).burst(5), Rate::per_second(5).burst(0)] {
         let (clock, limiter) = at_now(rate);
         let keyed = KeyedLimiter::with_clock(rate, 10, clock.clone());
+        let rated = RatedLimiter::with_clock(10, clock.clone());
+        // A key that has a bucket is denied too.
+        assert!(rated.check("bob", Rate::per_hour(1)).is_allowed());
         for _ in 0..3 {
             for cost in [0, 1, u64::MAX] {
-                for answer in
-                    [limiter.check_n(cost), limiter.peek_n(cost), keyed.check_n("ada", cost), keyed.peek("ada")]
-                {
+                for answer in [
+                    limiter.check_n(cost),
+                    limiter.peek_n(cost),
+                    keyed.check_n("ada", cost),
+                    keyed.peek("ada"),
+                    rated.check_n("ada", rate, cost),
+                    rated.check_n("bob", rate, cost),
+                    rated.peek_n("ada", None, cost),
+                    rated.peek("bob", rate),
+                ] {
                     assert_eq!((answer.retry(), answer.limit(), answer.remaining()), (Retry::Never, 0, 0), "{rate:?}");
                 }
             }

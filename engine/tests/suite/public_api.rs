@@ -29,7 +29,6 @@ fn the_public_api_is_as_recorded() {
     let api = Builder::from_rustdoc_json(rustdoc_json())
         .omit_blanket_impls(true)
         .omit_auto_trait_impls(true)
-        .omit_auto_derived_impls(true)
         .build()
         .expect("rustdoc's JSON");
     // A change that is meant is recorded: UPDATE_SNAPSHOTS=yes cargo nextest run --package tidegate public_api

@@ -291,10 +291,10 @@ proptest! {
             let clock = tidegate::clock::ManualClock::at(Timestamp::from_nanos(NOW));
             let told = Limiter::with_clock(meter, clock.clone());
             for (at, cost) in ended {
-                clock.set(Timestamp::from_nanos(at.as_nanos()));
+                clock.set(at);
                 prop_assert_eq!(told.check_n(cost).retry(), Retry::Now, "more was admitted than the limit allows");
             }
-            clock.set(Timestamp::from_nanos(now.as_nanos()));
+            clock.set(now);
             let expected = told.check_n(0);
             prop_assert_eq!(rest, (expected.remaining(), expected.reset_after()), "something else was taken");
         }

@@ -67,7 +67,7 @@ impl fmt::Display for TickError {
             Self::OutOfRange(tick) => {
                 write!(f, "tick: {tick:?} is out of range; from {TICK_MIN:?} to {TICK_MAX:?} work")
             }
-            Self::Thread(error) => write!(f, "there is no thread for the clock that ticks: {error}"),
+            Self::Thread(_) => f.write_str("the thread that moves the clock could not be started"),
         }
     }
 }

@@ -17,7 +17,7 @@ const ONE: u64 = 1 << 32;
 
 /// Counts nanoseconds, a 1,024th slow. Clones count alike.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum HardwareCounter {
+pub(super) enum TickCounter {
     #[cfg(target_arch = "x86_64")]
     Tsc {
         scale: u64,
@@ -25,7 +25,7 @@ pub(super) enum HardwareCounter {
     Os,
 }
 
-impl HardwareCounter {
+impl TickCounter {
     /// Returns the fastest counter of this machine.
     pub(super) fn fastest() -> Self {
         #[cfg(target_arch = "x86_64")]

@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 
 use super::{
     Clock, WallSteps,
-    counter::{HardwareCounter, ns_since},
+    counter::{TickCounter, ns_since},
     steering::{ANCHOR_NS, ClockLine, ClockSample, Reading, Steering},
 };
 use crate::base::{
@@ -52,7 +52,7 @@ pub struct SystemClock(Arc<CachePadded<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
-    counter: HardwareCounter,
+    counter: TickCounter,
     start: Instant,
     /// The value of [`ClockLine::from`].
     from: Cell64,
@@ -74,24 +74,24 @@ impl SystemClock {
     /// milliseconds.
     #[must_use]
     pub fn new() -> Self {
-        Self::moved_by(HardwareCounter::fastest(), STEP)
+        Self::moved_by(TickCounter::fastest(), STEP)
     }
 
     /// Makes a clock like [`new`](Self::new) that follows wall time at once where that is set by more than `step`, instead of a
     /// second. A `step` below 10 ms or above a minute is clamped to these bounds.
     #[must_use]
     pub fn with_step(step: Duration) -> Self {
-        Self::moved_by(HardwareCounter::fastest(), step)
+        Self::moved_by(TickCounter::fastest(), step)
     }
 
     /// Makes a clock like [`new`](Self::new) that is moved by the operating system's monotonic clock, for machines whose kernel
     /// found the time stamp counter to be wrong.
     #[must_use]
     pub fn without_tsc() -> Self {
-        Self::moved_by(HardwareCounter::Os, STEP)
+        Self::moved_by(TickCounter::Os, STEP)
     }
 
-    fn moved_by(counter: HardwareCounter, step: Duration) -> Self {
+    fn moved_by(counter: TickCounter, step: Duration) -> Self {
         #[expect(clippy::disallowed_methods, reason = "a clock is made here")]
         let start = Instant::now();
         // A minute at most.
@@ -170,7 +170,7 @@ impl Shared {
 }
 
 /// Reads all clocks, and repeats that if this thread was stopped in between.
-fn sample(counter: HardwareCounter, start: Instant) -> ClockSample {
+fn sample(counter: TickCounter, start: Instant) -> ClockSample {
     let read = || {
         // Before the monotonic clock: a stop in between makes the difference too small.
         let boottime = boottime_ns();

@@ -44,7 +44,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a client of the default tier of its kind.
+    /// Returns a client with neither a tier nor an override. Set one of them: a policy with such a client does not compile.
+    ///
+    /// ```
+    /// use tidegate::policy::Client;
+    ///
+    /// let ada = Client { tier: Some("pro".to_owned()), ..Client::new("user", "ada") };
+    /// # assert_eq!(ada.label, None);
+    /// ```
     #[must_use]
     pub fn new(kind: impl Into<String>, value: impl Into<String>) -> Self {
         Self {

@@ -54,8 +54,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns an enforced limit of each node by itself, with the defaults of all other fields. A policy that is built
-    /// from it compiles with later versions too, which may have more fields.
+    /// Returns an enforced limit that each node counts alone (`sharing = "local"`), with the defaults of all other fields. A
+    /// program that builds limits from it compiles with later versions of this crate too, which may have more fields.
     ///
     /// ```
     /// use tidegate::policy::{Algorithm, Limit};

@@ -10,7 +10,7 @@ use super::{
     in_file_order,
     names::{DomainKeys, Ids},
     regions::{
-        CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, condition, kind_of, name_of, rule,
+        CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, check_condition, kind_of, name_of, rule,
         rules_of_regions,
     },
     unlimited,
@@ -93,7 +93,7 @@ impl DescriptorTree {
         if above.kinds.len() == IDENTITIES_MAX {
             return Err(("key", format!("more than {IDENTITIES_MAX} entries")));
         }
-        let found = condition(at, notes, "value", &kind, written).map_err(|why| ("value", why))?;
+        let found = check_condition(at, notes, "value", &kind, written).map_err(|why| ("value", why))?;
         let child = (kind.clone(), found.clone());
         if above.children.contains_key(&child) {
             return Err(("key", "a descriptor of this list in another spelling".to_owned()));

@@ -19,8 +19,8 @@ use super::{
     names::{DomainKeys, Ids, domain_ids, id_of},
     period,
     regions::{
-        CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, condition, covers, kind_of, name_of, rule,
-        rules_of_regions,
+        CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, check_condition, covers, kind_of, name_of,
+        rule, rules_of_regions,
     },
     unlimited, window,
 };
@@ -177,7 +177,7 @@ impl Space {
                 if value.ends_with('*') || value.is_empty() {
                     return leave_out(notes, &field, format!("`{value}`, which means something else as a value here"));
                 }
-                let plain = match condition(&at, notes, &field, &kind, ValueSet::Exact(value)) {
+                let plain = match check_condition(&at, notes, &field, &kind, ValueSet::Exact(value)) {
                     Ok(plain) => plain,
                     Err(why) => return leave_out(notes, &field, why),
                 };

@@ -41,7 +41,8 @@ pub(super) fn domain_ids<'n>(names: impl Iterator<Item = &'n String>) -> BTreeMa
     by_name
 }
 
-/// Converts a name to an id: in lower case, beginning with a letter, with `-` for characters that an id cannot have.
+/// Converts a name to an id, `[a-z][a-z0-9_-]{0,63}`: in lower case, after `id-` if it does not begin with a letter, with `-` for
+/// characters that an id cannot have.
 pub(super) fn id_of(name: &str) -> String {
     if is_id(name) {
         return name.to_owned();

@@ -224,9 +224,9 @@ pub(super) fn name_of(kinds: &[String], region: &[ValueSet]) -> String {
     parts.collect::<Vec<_>>().join("-")
 }
 
-/// Returns the set that a rule's condition can have, in the notation of rules of this kind, in which an address has one
-/// spelling. Adds a note if the notation differs.
-pub(super) fn condition(
+/// Checks a value that a rule's condition compares, and returns it with an address in its canonical form. Adds a note if that
+/// differs from the text.
+pub(super) fn check_condition(
     at: &SourcePosition,
     notes: &mut Notes,
     field: &str,
