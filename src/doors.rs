@@ -11,7 +11,7 @@ use clap::Args;
 use tidegate::{Engine, RatedLimiter, TableShares, clock::SystemClock};
 use tidegate_fleet::{
     store::SharedEngine,
-    wire::{DoorAddress, Process},
+    wire::{ListenerAddress, Process},
 };
 use tidegate_service::{
     CONNECTIONS_MAX, DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider, Listeners, PolicyFeed, Traces,
@@ -173,7 +173,7 @@ impl BoundListeners<'_> {
         let Self { arguments, urls, .. } = self;
         let doors = [("http", Some(&urls.http)), ("grpc", Some(&urls.grpc)), ("resp", urls.resp.as_ref())];
         let door = |(protocol, url): (&str, Option<&String>)| {
-            Some(DoorAddress { protocol: protocol.to_owned(), address: url?.clone() })
+            Some(ListenerAddress { protocol: protocol.to_owned(), address: url?.clone() })
         };
         Process {
             doors: doors.into_iter().filter_map(door).collect(),

@@ -21,11 +21,11 @@ pub enum IdentitySource {
     /// The path, as rules see it. A client that chooses paths creates a key with each.
     Path,
     /// The value that this function reads.
-    Custom(Custom),
+    Custom(CustomExtractor),
 }
 
 /// A function that reads the value of an identity; `None` if the request has none.
-pub type Custom = Arc<dyn Fn(&dyn RequestHead) -> Option<String> + Send + Sync>;
+pub type CustomExtractor = Arc<dyn Fn(&dyn RequestHead) -> Option<String> + Send + Sync>;
 
 impl fmt::Debug for IdentitySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -78,8 +78,8 @@ pub fn each(decision: &Decision<'_>, settings: ResponseSettings) -> impl Iterato
     let numbers = match settings.headers {
         Headers::XRatelimit => x_ratelimit(decision, settings.reset),
         Headers::Ietf => ietf(decision, wait),
-        // Of a kind that is newer than this code, no header is sent either.
-        _ => [const { None }; NUMBERS_MAX],
+        // As for headers of a kind that is newer than this code.
+        Headers::None | _ => [const { None }; NUMBERS_MAX],
     };
     numbers.into_iter().flatten().chain(wait.map(|wait| (RETRY_AFTER, Value::Number(wait))))
 }
@@ -108,7 +108,7 @@ type Numbers = [Option<(&'static str, Value)>; NUMBERS_MAX];
 fn x_ratelimit(decision: &Decision<'_>, reset: Reset) -> Numbers {
     let reset = match reset {
         Reset::Epoch => decision.reset_at().map(since_epoch),
-        _ => decision.reset_after(),
+        Reset::Delta | _ => decision.reset_after(),
     };
     [(LIMIT, decision.limit()), (REMAINING, decision.remaining()), (RESET, reset.map(seconds_rounded_up))]
         .map(|(name, number)| Some((name, Value::Number(number?))))

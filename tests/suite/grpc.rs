@@ -108,6 +108,11 @@ impl RuleServer {
         self.config.delete_rate_limit(request).await.map(drop)
     }
 
+    async fn list(&mut self) -> Vec<RateLimit> {
+        let request = by(&self.viewer, ListRateLimitsRequest {});
+        self.config.list_rate_limits(request).await.expect("a list").into_inner().rate_limits
+    }
+
     /// Checks a post of ada. Returns whether it is allowed, and how many are left.
     async fn check(&mut self) -> (bool, i32) {
         let decision = self.limiter.check_rate_limit(post_of("ada")).await.expect("a decision").into_inner();
@@ -158,6 +163,7 @@ async fn an_update_keeps_the_count_and_the_note_and_is_validated() {
     assert_eq!(server.ana.send_if(&server.served, "PATCH", &path, &note, "*").0, 201);
     let log = RateLimit { algorithm: "sliding_window".to_owned(), ..more };
     let log = server.update(log).await.expect("it is updated");
+    assert!(server.list().await.contains(&log), "the list has the updated rule");
     assert_eq!(log.algorithm, "sliding_window_log");
     let (_, stored) = server.ana.send(&server.served, "GET", &path, &json!(null));
     assert_eq!(stored["value"]["note"], "asked for by sales");
@@ -192,10 +198,9 @@ async fn rules_are_listed_and_deleted_unless_the_message_cannot_express_them() {
     assert_eq!(refusal.code(), Code::FailedPrecondition, "{refusal:?}");
     let refusal = server.delete("rich").await.expect_err("it has a method");
     assert_eq!(refusal.code(), Code::FailedPrecondition, "{refusal:?}");
-    let request = by(&server.viewer, ListRateLimitsRequest {});
-    let listed = server.config.list_rate_limits(request).await.expect("a list").into_inner();
-    assert!(listed.rate_limits.contains(&made), "{listed:?}");
-    assert!(listed.rate_limits.iter().all(|rule| rule.id != "rich"), "{listed:?}");
+    let listed = server.list().await;
+    assert!(listed.contains(&made), "{listed:?}");
+    assert!(listed.iter().all(|rule| rule.id != "rich"), "{listed:?}");
 
     server.delete(&made.id).await.expect("it is there");
     assert_eq!(server.delete(&made.id).await.expect_err("it is gone").code(), Code::NotFound);

@@ -196,11 +196,11 @@ fn assert_that_operators_reset(served: &Speaking, operator: &str, viewer: &str) 
     };
     assert_eq!((spend(5)[0], spend(1)[0]), (0, 1));
     let mut other = connect(served);
-    let error = cmd("AUTH").arg(viewer).query::<()>(&mut other).expect_err("he only looks");
+    let error = cmd("AUTH").arg(viewer).query::<()>(&mut other).expect_err("a viewer cannot reset");
     assert!(error.code() == Some("WRONGPASS"), "{error}");
-    assert_eq!(other.del::<_, u64>("ada").expect_err("nor does he now").code(), Some("NOPERM"));
+    assert_eq!(other.del::<_, u64>("ada").expect_err("the connection may not reset").code(), Some("NOPERM"));
     assert_eq!(spend(1)[0], 1);
-    cmd("AUTH").arg(operator).query::<()>(&mut other).expect("he may");
+    cmd("AUTH").arg(operator).query::<()>(&mut other).expect("an operator may reset");
     assert_eq!(other.del::<_, u64>(&["ada", "absent"]).expect("the operator may reset keys"), 1);
     assert_eq!(spend(5)[0], 0, "it has all of it again");
 }

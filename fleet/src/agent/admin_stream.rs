@@ -135,14 +135,14 @@ impl Node {
             wire::STORE_KEYS => {
                 state.has_store_keys = true;
                 match from_str(&event.data) {
-                    Ok(StoreKeys { secret }) if self.take_store_keys(Some(&secret)) => {
-                        let kept = self.last_good.as_ref().map(|last_good| last_good.write_store_keys(&secret));
-                        if let Some(Err(error)) = kept {
+                    Ok(StoreKeys { secret }) => {
+                        let is_new = self.take_store_keys(Some(&secret));
+                        let last_good = self.last_good.as_ref().filter(|_| is_new);
+                        if let Some(Err(error)) = last_good.map(|last_good| last_good.write_store_keys(&secret)) {
                             let fault = "the secret of the keys in the store is not kept for the next start";
                             self.report_fault(format!("{fault}: {error}"));
                         }
                     }
-                    Ok(_) => {}
                     Err(error) => {
                         self.report_fault(format!("the secret of the keys in the store cannot be read: {error}"));
                     }

@@ -74,7 +74,16 @@ impl Node {
         deltas: &[DeltaMessage],
     ) -> Result<(CompiledPolicy, Option<ApplyError>), ApplyError> {
         let mut last = CompiledPolicy::from_snapshot(snapshot)?;
-        let refused = deltas.iter().find_map(|delta| last.with_delta(delta).map(|next| last = next).err());
+        let mut refused = None;
+        for delta in deltas {
+            match last.with_delta(delta) {
+                Ok(next) => last = next,
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
         self.enforce(&last, &BTreeMap::new())?;
         Ok((last, refused))
     }

@@ -8,7 +8,7 @@ use tidegate::policy::borrowed;
 
 use crate::wire::{
     DeltaMessage, SnapshotMessage,
-    payload::{Damaged, unpack},
+    payload::{PayloadError, unpack},
 };
 
 /// A policy that is ready to be put in force.
@@ -27,7 +27,7 @@ pub(crate) struct CompiledPolicy {
 pub(crate) enum ApplyError {
     /// The message is damaged: the policy must be sent again.
     #[from]
-    Damaged(Damaged),
+    Damaged(PayloadError),
     /// The policy cannot be read or compiled by this build, and sending it again would not help.
     Refused(String),
     /// The delta is against a document that this node does not have.

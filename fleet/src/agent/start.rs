@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use derive_more::Display;
+use derive_more::{Display, Error};
 use rustix::system::uname;
 use tidegate::{
     Engine,
@@ -62,24 +62,25 @@ pub struct AgentHandle {
 }
 
 /// The reason why an agent cannot start. An admin server that cannot be reached is no such reason.
-#[derive(Debug, Display)]
+#[derive(Debug, Display, Error)]
 #[non_exhaustive]
 pub enum AgentStartError {
     /// The URL of the admin server is invalid.
     #[display("`{_0}` is no address; write http:// or https:// and where the admin server is")]
-    Url(String),
+    Url(#[error(not(source))] String),
     /// The name is invalid.
     #[display(
         "`{_0}` is no name of a node; write letters, digits, `.`, `_` and `-`, {max} at most",
         max = wire::NAME_BYTES_MAX
     )]
-    Name(String),
+    Name(#[error(not(source))] String),
     /// The folder cannot be used.
     #[display("the folder {} cannot be used: {why}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
         /// The reason.
+        #[error(source)]
         why: io::Error,
     },
     /// The token cannot be read.
@@ -87,13 +88,11 @@ pub enum AgentStartError {
     Token(io::Error),
     /// TLS cannot be set up.
     #[display("TLS cannot be set up: {_0}")]
-    Tls(String),
+    Tls(#[error(not(source))] String),
     /// The system has no random numbers.
     #[display("the system gives no random numbers: {_0}")]
-    Random(String),
+    Random(#[error(not(source))] String),
 }
-
-impl std::error::Error for AgentStartError {}
 
 impl Agent {
     /// Makes the settings of an agent for the admin server at this URL, such as `https://admin.example:8080`. The token

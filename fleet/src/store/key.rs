@@ -18,10 +18,10 @@ use crate::store::error::StoreError;
 /// The version of the values' format. Releases that understand each other's values have the same.
 const VERSION: &str = "1";
 
-const PREFIX_MAX: usize = 64;
+const PREFIX_CHARS_MAX: usize = 64;
 
 /// The fewest bytes of a secret that is given.
-const SECRET_MIN: usize = 16;
+const SECRET_BYTES_MIN: usize = 16;
 
 /// The secret from which the names of keys are derived. Without one a name is a plain digest, from which an identity
 /// with few possible values, such as an IPv4 address, can be found by trying all of them.
@@ -100,8 +100,8 @@ impl KeyNames {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
         let why = if prefix.is_empty() {
             Some("it is empty".to_owned())
-        } else if prefix.chars().count() > PREFIX_MAX {
-            Some(format!("it has more than {PREFIX_MAX} characters"))
+        } else if prefix.chars().count() > PREFIX_CHARS_MAX {
+            Some(format!("it has more than {PREFIX_CHARS_MAX} characters"))
         } else {
             prefix.chars().find(|&c| !is_allowed(c)).map(|c| format!("it has {c:?}"))
         };
@@ -110,7 +110,7 @@ impl KeyNames {
         }
         let derivation = match secret {
             KeySecret::Unkeyed | KeySecret::Plain => Some(Derivation::Unkeyed),
-            KeySecret::Given(secret) => Derivation::keyed(secret).filter(|_| secret.len() >= SECRET_MIN),
+            KeySecret::Given(secret) => Derivation::keyed(secret).filter(|_| secret.len() >= SECRET_BYTES_MIN),
             KeySecret::Sent => Some(Derivation::Awaited),
         };
         Ok(Self {

@@ -118,7 +118,12 @@ impl<C: Clock> SharedEngine<C> {
     pub fn engine(&self) -> &Arc<Engine<C>> {
         &self.engine
     }
+}
 
+/// The steps of a check over the store, for the crates of this repository. They may change in any version; other programs ask
+/// by [`Decide`].
+#[doc(hidden)]
+impl<C: Clock> SharedEngine<C> {
     /// Begins a check: see [`Engine::begin`]. Charges this node's leases and views at once; where they suffice, the
     /// check is decided.
     pub fn begin<'r>(&self, request: &'r Request<'r>) -> BeginResult<'_, 'r> {
@@ -238,7 +243,9 @@ impl<C: Clock> SharedEngine<C> {
     pub fn abandon(&self, pending: &Pending<'_>, answers: &[StoreAnswer]) {
         self.take_back(all_charged(self.keys(), pending, answers));
     }
+}
 
+impl<C: Clock> SharedEngine<C> {
     /// Settles a reservation: see [`Engine::settle`].
     pub fn settle(&self, reserved: SharedReservation, actual: u64) {
         let SharedReservation { here, estimate, stored } = reserved;
@@ -383,7 +390,7 @@ impl<C: Clock> Decide for SharedEngine<C> {
 
 /// A reservation that the store, or a lease or view of this node, charged in part.
 #[derive(Debug)]
-#[must_use = "a reservation that nobody settles stands as charged"]
+#[must_use = "a reservation that is not settled stands as charged"]
 pub struct SharedReservation {
     here: Reservation,
     estimate: u64,

@@ -19,7 +19,7 @@ pub(crate) struct ServerSentEvent {
 /// The error for an event that is longer than any of this protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Display, Error)]
 #[display("an event of more than {BYTES_MAX} bytes")]
-pub(crate) struct TooLong;
+pub(crate) struct EventTooLong;
 
 /// A parser that turns the pieces of a stream into events.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub(crate) struct EventReader {
 impl EventReader {
     /// Parses a piece, and calls `each` with every event that it completes. After an error the stream cannot be used any
     /// more.
-    pub(crate) fn read(&mut self, mut piece: &[u8], mut each: impl FnMut(ServerSentEvent)) -> Result<(), TooLong> {
+    pub(crate) fn read(&mut self, mut piece: &[u8], mut each: impl FnMut(ServerSentEvent)) -> Result<(), EventTooLong> {
         while let Some(end) = memchr::memchr(b'\n', piece) {
             let (line, rest) = piece.split_at(end);
             piece = &rest[1..];
@@ -46,11 +46,11 @@ impl EventReader {
                 self.line(&whole, &mut each);
             }
             if self.data.len() > BYTES_MAX {
-                return Err(TooLong);
+                return Err(EventTooLong);
             }
         }
         self.line.extend_from_slice(piece);
-        if self.line.len() > BYTES_MAX { Err(TooLong) } else { Ok(()) }
+        if self.line.len() > BYTES_MAX { Err(EventTooLong) } else { Ok(()) }
     }
 
     fn line(&mut self, line: &[u8], each: &mut impl FnMut(ServerSentEvent)) {

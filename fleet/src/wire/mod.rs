@@ -18,8 +18,8 @@ pub use self::{
         QueryMessage, QueryRequest, ReplyMessage, SeenDecision, WATCH_MS_MAX, WatchCursor,
     },
     report::{
-        DOORS_MAX, DoorAddress, ERROR_KINDS_MAX, ErrorCount, HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, Process,
-        Report, ReportedCounts, SeenIdentity, StoreReport, TEXT_BYTES_MAX, bounded_errors,
+        ERROR_KINDS_MAX, ErrorCount, HITTERS_MAX, HeavyKey, LISTENERS_MAX, ListenerAddress, NodeCounts, PARTS_MAX,
+        Process, Report, ReportedCounts, SeenIdentity, StoreReport, TEXT_BYTES_MAX, bounded_errors,
     },
     stream::{
         ACKNOWLEDGEMENTS, ANSWERS, Acknowledgement, BODY_BYTES_MAX, BYE, COMMAND, CURRENT, CurrentVersion, DELTA,

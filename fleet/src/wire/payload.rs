@@ -13,25 +13,27 @@ pub const BYTES_MAX: u64 = 128 << 20;
 
 /// The reason why a payload is not the document that was sent.
 #[derive(Clone, PartialEq, Eq, Debug, Display)]
-pub enum Damaged {
+#[display("the snapshot was damaged on its way: {_variant}")]
+#[non_exhaustive]
+pub enum PayloadError {
     /// The stated length is more than [`BYTES_MAX`].
-    #[display("the snapshot was damaged on its way: {_0} bytes; at most {BYTES_MAX} fit")]
+    #[display("{_0} bytes; at most {BYTES_MAX} fit")]
     TooLong(u64),
     /// The payload is not base64, or its content is not deflated.
-    #[display("the snapshot was damaged on its way: {_0}")]
+    #[display("{_0}")]
     Unreadable(String),
     /// The document is longer or shorter than stated.
-    #[display("the snapshot was damaged on its way: it does not have the {said} bytes that it should have")]
+    #[display("it does not have the {said} bytes that it should have")]
     Length {
         /// The stated length in bytes.
         said: u64,
     },
     /// The digest is that of another document.
-    #[display("the snapshot was damaged on its way: its SHA-256 is not the one that it should have")]
+    #[display("its SHA-256 is not the one that it should have")]
     Digest,
 }
 
-impl std::error::Error for Damaged {}
+impl std::error::Error for PayloadError {}
 
 /// Returns the SHA-256 of these bytes in hex.
 #[must_use]
@@ -54,22 +56,22 @@ pub fn pack(document: &str) -> String {
 /// # Errors
 ///
 /// The payload is not that document.
-pub fn unpack(packed: &str, bytes: u64, digest: &str) -> Result<String, Damaged> {
+pub fn unpack(packed: &str, bytes: u64, digest: &str) -> Result<String, PayloadError> {
     if bytes > BYTES_MAX {
-        return Err(Damaged::TooLong(bytes));
+        return Err(PayloadError::TooLong(bytes));
     }
-    let deflated = STANDARD_NO_PAD.decode(packed).map_err(|error| Damaged::Unreadable(error.to_string()))?;
+    let deflated = STANDARD_NO_PAD.decode(packed).map_err(|error| PayloadError::Unreadable(error.to_string()))?;
     let mut document = Vec::with_capacity(bytes as usize);
     // One byte more shows that the document is longer.
     let mut decoder = DeflateDecoder::new(&*deflated).take(bytes + 1);
-    decoder.read_to_end(&mut document).map_err(|error| Damaged::Unreadable(error.to_string()))?;
+    decoder.read_to_end(&mut document).map_err(|error| PayloadError::Unreadable(error.to_string()))?;
     if document.len() as u64 != bytes {
-        return Err(Damaged::Length { said: bytes });
+        return Err(PayloadError::Length { said: bytes });
     }
     if sha256(&document) != digest {
-        return Err(Damaged::Digest);
+        return Err(PayloadError::Digest);
     }
-    String::from_utf8(document).map_err(|error| Damaged::Unreadable(error.to_string()))
+    String::from_utf8(document).map_err(|error| PayloadError::Unreadable(error.to_string()))
 }
 
 #[cfg(test)]
@@ -103,10 +105,10 @@ mod tests {
         let bomb = "a".repeat(1 << 20);
         let (packed, digest) = (pack(&bomb), sha256(&bomb));
         assert!(packed.len() < bomb.len() / 20);
-        assert_eq!(unpack(&packed, 100, &digest), Err(Damaged::Length { said: 100 }));
-        assert_eq!(unpack(&packed, (1 << 20) + 1, &digest), Err(Damaged::Length { said: (1 << 20) + 1 }));
-        assert_eq!(unpack(&packed, u64::MAX, &digest), Err(Damaged::TooLong(u64::MAX)));
-        assert_eq!(unpack(&packed, 1 << 20, &sha256("b")), Err(Damaged::Digest));
-        assert!(matches!(unpack("!", 1, &digest), Err(Damaged::Unreadable(_))));
+        assert_eq!(unpack(&packed, 100, &digest), Err(PayloadError::Length { said: 100 }));
+        assert_eq!(unpack(&packed, (1 << 20) + 1, &digest), Err(PayloadError::Length { said: (1 << 20) + 1 }));
+        assert_eq!(unpack(&packed, u64::MAX, &digest), Err(PayloadError::TooLong(u64::MAX)));
+        assert_eq!(unpack(&packed, 1 << 20, &sha256("b")), Err(PayloadError::Digest));
+        assert!(matches!(unpack("!", 1, &digest), Err(PayloadError::Unreadable(_))));
     }
 }

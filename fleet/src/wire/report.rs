@@ -14,7 +14,7 @@ pub const HITTERS_MAX: usize = 32;
 /// The most kinds of errors of a report.
 pub const ERROR_KINDS_MAX: usize = 64;
 /// The most listeners of a process that a report has.
-pub const DOORS_MAX: usize = 8;
+pub const LISTENERS_MAX: usize = 8;
 /// The most bytes of each text that a process reports of itself: a commit, an address, a kind of errors.
 pub const TEXT_BYTES_MAX: usize = 128;
 
@@ -118,7 +118,7 @@ pub struct Process {
     /// The commit of its build, if that is known.
     pub commit: Option<String>,
     /// The addresses of its listeners.
-    pub doors: Vec<DoorAddress>,
+    pub doors: Vec<ListenerAddress>,
     /// Whether its listeners speak TLS.
     pub has_tls: bool,
     /// Whether it sends traces to a collector.
@@ -135,8 +135,8 @@ pub struct Process {
 
 /// A listener and its address.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct DoorAddress {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "DoorAddress"))]
+pub struct ListenerAddress {
     /// The protocol: `http`, `grpc` or `resp`.
     pub protocol: String,
     /// The address, with scheme and port.
@@ -166,9 +166,9 @@ impl Process {
     /// Cuts the lists and texts to what the admin server keeps.
     #[must_use]
     pub fn bounded(mut self) -> Self {
-        self.doors.truncate(DOORS_MAX);
-        let doors = self.doors.iter_mut().flat_map(|door| [&mut door.protocol, &mut door.address]);
-        doors.chain(&mut self.commit).for_each(cut);
+        self.doors.truncate(LISTENERS_MAX);
+        let listeners = self.doors.iter_mut().flat_map(|listener| [&mut listener.protocol, &mut listener.address]);
+        listeners.chain(&mut self.commit).for_each(cut);
         self
     }
 }
@@ -291,9 +291,10 @@ mod tests {
     #[test]
     fn lists_and_texts_of_a_process_are_bounded() {
         let long = "ä".repeat(1_000);
-        let door = DoorAddress { protocol: long.clone(), address: long.clone() };
-        let process = Process { commit: Some(long.clone()), doors: vec![door; 100], ..Process::default() }.bounded();
-        assert_eq!((process.doors.len(), process.doors[0].address.len()), (DOORS_MAX, TEXT_BYTES_MAX));
+        let listener = ListenerAddress { protocol: long.clone(), address: long.clone() };
+        let process =
+            Process { commit: Some(long.clone()), doors: vec![listener; 100], ..Process::default() }.bounded();
+        assert_eq!((process.doors.len(), process.doors[0].address.len()), (LISTENERS_MAX, TEXT_BYTES_MAX));
         assert_eq!(process.commit.map(|commit| commit.len()), Some(TEXT_BYTES_MAX));
         let errors = bounded_errors(vec![ErrorCount { kind: long, count: 1 }; 100]);
         assert_eq!((errors.len(), errors[0].kind.len()), (ERROR_KINDS_MAX, TEXT_BYTES_MAX));

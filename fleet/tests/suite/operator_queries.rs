@@ -60,7 +60,7 @@ fn all_keys_of_a_query_go_out_together() {
         assert_eq!(told, [[Some(1), Some(1), Some(3)], [Some(2), Some(2), Some(3)], [Some(0), Some(0), Some(3)]]);
         assert_eq!(redis.commands()["evalsha"] - before, 1, "nine keys in one script");
         assert_eq!(used(&one, &[]).await, Vec::<Vec<_>>::new());
-        assert_eq!(redis.commands()["evalsha"] - before, 1, "nothing is asked about nobody");
+        assert_eq!(redis.commands()["evalsha"] - before, 1, "no key, no request");
     });
 }
 

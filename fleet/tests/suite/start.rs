@@ -17,7 +17,7 @@ const SETTINGS: StoreSettings = StoreSettings {
 /// Asserts that a node counts alone until the store is there.
 async fn is_alone(node: &Node) {
     for _ in 0..5 {
-        assert!(node.check("ada").await.degraded.is_some(), "nobody is there to ask");
+        assert!(node.check("ada").await.degraded.is_some(), "no store answers");
     }
     until("it is left alone", async || node.shared.stats().is_open).await;
 }

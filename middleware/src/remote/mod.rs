@@ -119,7 +119,7 @@ impl Remote {
         }
         let is_over_tls = servers.iter().any(|server| server.uri.scheme() == Some(&Scheme::HTTPS));
         if is_over_tls && !tls.machine && tls.authorities.is_none() {
-            return Err(RemoteError::Tls("no servers over TLS are believed: name an authority".to_owned()));
+            return Err(RemoteError::Tls("no authority is trusted for servers over TLS; name one".to_owned()));
         }
         // Without an address over TLS the machine's certificates need not be read.
         let tls = ClientTls { machine: tls.machine && is_over_tls, ..tls };

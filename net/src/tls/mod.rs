@@ -239,25 +239,25 @@ impl Tls {
     }
 
     /// Reads the files again and again, for ever.
-    pub async fn follow(self, trouble: &CertificateFault) -> Infallible {
-        self.follow_every(EVERY, trouble).await
+    pub async fn follow(self, fault: &CertificateFault) -> Infallible {
+        self.follow_every(EVERY, fault).await
     }
 
     /// Reads the files again and again, this long after the last time.
-    pub async fn follow_every(mut self, period: Duration, trouble: &CertificateFault) -> Infallible {
+    pub async fn follow_every(mut self, period: Duration, fault: &CertificateFault) -> Infallible {
         loop {
             time::sleep(period).await;
-            self.look(trouble).await;
+            self.look(fault).await;
         }
     }
 
-    async fn look(&mut self, trouble: &CertificateFault) {
+    async fn look(&mut self, fault: &CertificateFault) {
         let files = self.files.clone();
         let Ok(read) = spawn_blocking(move || files.read()).await else { return };
         // A file that is being replaced may be absent for a moment.
         let was_read = mem::replace(&mut self.is_read, read.is_ok());
         if read.is_ok() || !was_read {
-            trouble.tell(read.and_then(|now| self.take(now)).err().map(|error| error.0));
+            fault.record(read.and_then(|now| self.take(now)).err().map(|error| error.0));
         }
     }
 
@@ -285,7 +285,7 @@ impl CertificateFault {
     }
 
     /// Logs a new fault once, and its end once.
-    fn tell(&self, wrong: Option<String>) {
+    fn record(&self, wrong: Option<String>) {
         let mut told = self.lock();
         match (&mut *told, wrong) {
             (Some((_, told)), Some(why)) if *told == why => {}

@@ -81,6 +81,7 @@ pub(crate) struct ScriptCounts {
     pub(crate) asked: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) took_ns: AtomicU64,
+    /// The number of times that the circuit breaker opened.
     pub(crate) opened: AtomicU64,
     pub(crate) waits: WaitCounters,
 }

@@ -19,7 +19,7 @@ use crate::{
 /// The time for which a fault counts as present after it last occurred.
 pub(crate) const HOLD: Duration = Duration::from_secs(10);
 
-const DETAIL_MAX: usize = 200;
+const DETAIL_BYTES_MAX: usize = 200;
 
 /// The faults of one store, as one node meets them.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl FaultLog {
         let before = before.filter(|entry| now <= entry.last + SETTLES_IN);
         let first = before.map_or(now, |entry| entry.first);
         let mut detail = detail();
-        detail.truncate(detail.floor_char_boundary(DETAIL_MAX));
+        detail.truncate(detail.floor_char_boundary(DETAIL_BYTES_MAX));
         met.entries[fault as usize] = Some(Entry { first, last: now, until: now + lasts, is_shown, detail });
     }
 

@@ -125,6 +125,7 @@ impl SyncedUsage {
         self.ends = to.window_end(self.word);
     }
 
+    /// Returns the tokens that were spent here and that no request to the store has carried yet.
     pub(crate) fn unsent(&self) -> u64 {
         self.unsent
     }

@@ -47,7 +47,7 @@ impl OpOutcome {
 
     #[cfg(any(test, feature = "model"))]
     pub(super) fn name(self) -> &'static str {
-        Self::NAMES[self as usize].0
+        Self::NAMES.into_iter().find_map(|(name, outcome)| (outcome == self).then_some(name)).unwrap_or_default()
     }
 }
 

@@ -71,7 +71,7 @@ pub(crate) struct StoreLoss {
 
 /// Tokens that were admitted between these two instants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Admission {
+pub(crate) struct RecordedAdmission {
     /// The node; one that takes the place of a dead node has another number.
     pub(crate) node: usize,
     pub(crate) cost: u64,
@@ -97,7 +97,7 @@ pub(crate) struct KeyHistory {
     pub(crate) in_force: Vec<InForce>,
     /// The losses, in their order.
     pub(crate) losses: Vec<StoreLoss>,
-    pub(crate) admissions: Vec<Admission>,
+    pub(crate) admissions: Vec<RecordedAdmission>,
 }
 
 /// A stretch of time that breaks its bound.
@@ -150,7 +150,7 @@ fn judge_covered(history: &KeyHistory) -> Result<Headroom, Violation> {
     for (place, now) in history.in_force.iter().enumerate() {
         let from = now.everywhere_from.saturating_add(if place == 0 { 0 } else { history.under_way_ns });
         let until = history.in_force.get(place + 1).map_or(Nanos::MAX, |next| next.from);
-        let within = |it: &&Admission| it.earliest >= from && it.latest <= until;
+        let within = |it: &&RecordedAdmission| it.earliest >= from && it.latest <= until;
         let alone = InForce { from: 0, everywhere_from: 0, until: Nanos::MAX, ..*now };
         let admissions = counted.iter().filter(within).copied().collect();
         let part = KeyHistory { in_force: vec![alone], admissions, ..history.clone() };
@@ -162,8 +162,8 @@ fn judge_covered(history: &KeyHistory) -> Result<Headroom, Violation> {
 /// Returns the admissions that count, each until the end of the first later admission of its node at which it was
 /// covered. A store that came back empty knows nothing of the exchanges before, so both must be before a loss, or both
 /// after it.
-fn covered(admissions: &[Admission], losses: &[StoreLoss]) -> Vec<Admission> {
-    let mut by_node: HashMap<usize, Vec<&Admission>> = HashMap::new();
+fn covered(admissions: &[RecordedAdmission], losses: &[StoreLoss]) -> Vec<RecordedAdmission> {
+    let mut by_node: HashMap<usize, Vec<&RecordedAdmission>> = HashMap::new();
     for it in admissions {
         by_node.entry(it.node).or_default().push(it);
     }
@@ -178,7 +178,7 @@ fn covered(admissions: &[Admission], losses: &[StoreLoss]) -> Vec<Admission> {
                 next += 1;
                 let loss = losses.iter().find(|loss| loss.until >= first.earliest);
                 if loss.is_none_or(|loss| it.latest < loss.from) {
-                    counted.push(Admission { latest: it.latest, ..**first });
+                    counted.push(RecordedAdmission { latest: it.latest, ..**first });
                 }
             }
             admitted += it.cost;
@@ -289,7 +289,7 @@ fn held_in(all: &[(Nanos, Nanos, u64)], from: Nanos, until: Nanos) -> u64 {
 /// Judges each aligned window, and the parts of it between losses, by what it certainly holds.
 fn windows(history: &KeyHistory) -> Result<Headroom, Violation> {
     let period_ns = history.period_ns;
-    let mut of_windows: HashMap<Nanos, Vec<&Admission>> = HashMap::new();
+    let mut of_windows: HashMap<Nanos, Vec<&RecordedAdmission>> = HashMap::new();
     for it in history.admissions.iter().filter(|it| it.earliest / period_ns == it.latest / period_ns) {
         of_windows.entry(it.earliest / period_ns).or_default().push(it);
     }
@@ -361,7 +361,7 @@ fn stretches<F: Fn(&LimitNumbers) -> u64 + Copy>(
     let mut admissions = history.admissions.clone();
     admissions.sort_unstable_by_key(|it| std::cmp::Reverse(it.earliest));
     let (mut judged, mut place) = (Headroom::NOTHING, 0);
-    while let Some(&Admission { earliest: a, .. }) = admissions.get(place) {
+    while let Some(&RecordedAdmission { earliest: a, .. }) = admissions.get(place) {
         while let Some(it) = admissions.get(place).filter(|it| it.earliest == a) {
             tree.add(ends.partition_point(|&b| b < it.latest)..ends.len(), tokens(it.cost));
             place += 1;

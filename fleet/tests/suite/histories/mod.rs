@@ -36,7 +36,7 @@ use self::{
     faults::FaultKind,
     judge::{Headroom, KeyHistory, coverage, judge},
     record::{CheckOutcome, HistoryRecord, TestedLimit, store_time},
-    run::{HistoryPlan, Mutation, history},
+    run::{HistoryMutation, HistoryPlan, history},
 };
 
 const fn limit(name: &'static str, sharing: Sharing, algorithm: Algorithm, tokens: u64, seconds: u64) -> TestedLimit {
@@ -204,7 +204,7 @@ fn a_minute_of_faults_keeps_each_bound() {
 
 /// Runs histories with a defect, first without faults and then with them, until the judge finds it in a limit with this
 /// sharing mode.
-fn is_found(mutation: Mutation, sharing: Sharing) {
+fn is_found(mutation: HistoryMutation, sharing: Sharing) {
     for (has_faults, lasts) in [(false, Duration::from_secs(5)), (true, Duration::from_secs(15))] {
         let first = seed();
         let is_in = |seed| {
@@ -228,22 +228,22 @@ fn is_found(mutation: Mutation, sharing: Sharing) {
 #[test]
 fn a_script_that_charges_one_token_too_many_is_found() {
     let instead_of = "over_s > most_s or (over_s == most_s and over_n > most_n)";
-    is_found(Mutation::Script { this: "over_s > most_s + 1", instead_of }, Sharing::Strict);
+    is_found(HistoryMutation::Script { this: "over_s > most_s + 1", instead_of }, Sharing::Strict);
 }
 
 #[test]
 fn a_script_that_does_not_count_what_it_lends_is_found() {
-    is_found(Mutation::Script { this: "+ 0, (tonumber", instead_of: "+ more, (tonumber" }, Sharing::Leased);
+    is_found(HistoryMutation::Script { this: "+ 0, (tonumber", instead_of: "+ more, (tonumber" }, Sharing::Leased);
 }
 
 #[test]
 fn a_script_that_drops_the_charges_of_views_is_found() {
-    is_found(Mutation::Script { this: "or 0) >= 0", instead_of: "or 0) >= number" }, Sharing::Synced);
+    is_found(HistoryMutation::Script { this: "or 0) >= 0", instead_of: "or 0) >= number" }, Sharing::Synced);
 }
 
 #[test]
 fn a_node_that_has_twice_the_limit_is_found() {
-    is_found(Mutation::Numbers { percent: 200 }, Sharing::Strict);
+    is_found(HistoryMutation::Numbers { percent: 200 }, Sharing::Strict);
 }
 
 mod long {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{
     faults::{FaultKind, FaultStep, NODES},
-    judge::{Admission, InForce, KeyHistory, LimitNumbers, StoreLoss},
+    judge::{InForce, KeyHistory, LimitNumbers, RecordedAdmission, StoreLoss},
 };
 
 /// Returns the time of the store: a Redis of this machine uses the wall clock, in whole microseconds.
@@ -28,12 +28,12 @@ pub(crate) fn store_time() -> Nanos {
 
 /// The two clocks of this machine at one instant.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClockReading {
+pub(crate) struct RecordedClock {
     pub(crate) wall: Nanos,
     pub(crate) steady: Instant,
 }
 
-impl ClockReading {
+impl RecordedClock {
     /// Reads both clocks, again if this thread was stopped between them.
     pub(crate) fn now() -> Self {
         let read = || {
@@ -131,7 +131,7 @@ impl HistoryRecord {
         let checks = || self.checks.iter().filter(move |check| check.limit == place);
         let mut admissions: Vec<_> = checks()
             .filter(|check| check.outcome == CheckOutcome::Admitted)
-            .map(|check| Admission {
+            .map(|check| RecordedAdmission {
                 node: check.node,
                 cost: check.cost,
                 // A store's clock has microseconds.

@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     LIMITS,
     faults::{FaultStep, NODES, PlannedStep, SeededRandom, schedule},
-    record::{CheckOutcome, CheckRecord, ClockReading, HistoryRecord, StepRecord, TestedLimit, store_time},
+    record::{CheckOutcome, CheckRecord, HistoryRecord, RecordedClock, StepRecord, TestedLimit, store_time},
 };
 use crate::nodes::{Node, Skewed, run};
 
@@ -39,7 +39,7 @@ pub(crate) const SETTINGS: StoreSettings = StoreSettings {
 
 /// A defect of a history, which the judge must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mutation {
+pub(crate) enum HistoryMutation {
     /// The proxies of all nodes replace a part of the script by this text, which is at most as long.
     Script { this: &'static str, instead_of: &'static str },
     /// One node has so many hundredths of each limit, under the same version.
@@ -52,7 +52,7 @@ pub(crate) struct HistoryPlan {
     pub(crate) seed: u64,
     pub(crate) lasts: Duration,
     pub(crate) has_faults: bool,
-    pub(crate) mutation: Option<Mutation>,
+    pub(crate) mutation: Option<HistoryMutation>,
 }
 
 /// A place for a node, which several nodes take in turn.
@@ -105,7 +105,7 @@ pub(crate) fn history(plan: HistoryPlan) -> HistoryRecord {
 async fn play(plan: HistoryPlan) -> HistoryRecord {
     let redis = Redis::start();
     let proxy = || match plan.mutation {
-        Some(Mutation::Script { this, instead_of }) => {
+        Some(HistoryMutation::Script { this, instead_of }) => {
             let this = format!("{this:length$}", length = instead_of.len());
             FaultProxy::that_writes(redis.address(), this.as_bytes(), instead_of.as_bytes())
         }
@@ -116,7 +116,7 @@ async fn play(plan: HistoryPlan) -> HistoryRecord {
         let node = node(place, (plan, number), (1, 100), 0).await;
         place.set(Some((Arc::new(node), number)));
     }
-    let began = ClockReading::now();
+    let began = RecordedClock::now();
     let began_at = began.steady;
     let mut callers = JoinSet::new();
     for (place, limit) in (0..NODES).flat_map(|place| (0..LIMITS.len()).map(move |limit| (place, limit))) {
@@ -133,7 +133,7 @@ async fn play(plan: HistoryPlan) -> HistoryRecord {
     let mut checks = callers.join_all().await.concat();
     let made = made.await.expect("no panic");
     checks.sort_by_key(|check| check.earliest);
-    let ended = ClockReading::now();
+    let ended = RecordedClock::now();
     HistoryRecord {
         seed: plan.seed,
         began: began.wall,
@@ -171,7 +171,7 @@ fn policy(percent: u64) -> Snapshot {
 
 fn publish(engine: &Engine<Skewed>, (plan, number): (HistoryPlan, usize), (version, percent): (u64, u64)) {
     let percent = match plan.mutation {
-        Some(Mutation::Numbers { percent: of_node }) if number == 0 => percent * of_node / 100,
+        Some(HistoryMutation::Numbers { percent: of_node }) if number == 0 => percent * of_node / 100,
         _ => percent,
     };
     engine.publish(Publish::of(policy(percent)).under_version(version)).expect("a newer version, and few limits");

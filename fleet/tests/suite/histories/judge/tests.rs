@@ -24,13 +24,13 @@ fn history(sharing: Sharing, algorithm: Algorithm) -> KeyHistory {
 }
 
 /// Returns an admission in the millisecond before this one.
-fn at(ms: Nanos, cost: u64) -> Admission {
+fn at(ms: Nanos, cost: u64) -> RecordedAdmission {
     let latest = START + ms * MS;
-    Admission { node: 0, cost, earliest: latest - MS, latest, uncovered: 0 }
+    RecordedAdmission { node: 0, cost, earliest: latest - MS, latest, uncovered: 0 }
 }
 
-fn by(node: usize, uncovered: u64, it: Admission) -> Admission {
-    Admission { node, uncovered, ..it }
+fn by(node: usize, uncovered: u64, it: RecordedAdmission) -> RecordedAdmission {
+    RecordedAdmission { node, uncovered, ..it }
 }
 
 fn loss(ms: Nanos) -> StoreLoss {
@@ -38,11 +38,11 @@ fn loss(ms: Nanos) -> StoreLoss {
 }
 
 impl KeyHistory {
-    fn with(&self, admissions: &[Admission]) -> Self {
+    fn with(&self, admissions: &[RecordedAdmission]) -> Self {
         Self { admissions: admissions.to_vec(), ..self.clone() }
     }
 
-    fn admits(&self, admissions: &[Admission]) -> bool {
+    fn admits(&self, admissions: &[RecordedAdmission]) -> bool {
         judge(&self.with(admissions)).is_ok()
     }
 }
@@ -71,7 +71,7 @@ fn a_bucket_has_its_burst_and_what_came_back() {
 fn an_admission_that_may_lie_outside_of_a_stretch_is_no_alarm() {
     let it = history(Sharing::Strict, Algorithm::TokenBucket);
     // The second admission may have happened at the end of its interval, when ten tokens had come back.
-    let late = Admission { latest: START + 1_200 * MS, ..at(101, 10) };
+    let late = RecordedAdmission { latest: START + 1_200 * MS, ..at(101, 10) };
     assert!(it.admits(&[at(100, 10), late]));
     assert!(!it.admits(&[at(100, 10), late, at(1_199, 3)]), "in 1,100 ms there are 21 at most");
 }
@@ -218,7 +218,7 @@ fn a_change_cuts_the_history_of_a_synced_limit() {
 
 /// Judges each pair of a beginning and an end, one after the other.
 fn is_kept_by_each_stretch(it: &KeyHistory) -> bool {
-    let each = |a: &Admission| {
+    let each = |a: &RecordedAdmission| {
         it.admissions.iter().all(|b| {
             let (from, until) = (a.earliest, b.latest);
             let held = it.admissions.iter().filter(|it| it.earliest >= from && it.latest <= until);
@@ -237,7 +237,7 @@ proptest! {
         losses in prop::collection::btree_set(0_u64..300, 0..3),
     ) {
         let admission = |&(ms, lasts, cost): &(u64, u64, u64)| {
-            Admission { node: 0, cost, earliest: START + ms * MS, latest: START + (ms + lasts) * MS, uncovered: 0 }
+            RecordedAdmission { node: 0, cost, earliest: START + ms * MS, latest: START + (ms + lasts) * MS, uncovered: 0 }
         };
         let it = history(Sharing::Strict, Algorithm::TokenBucket);
         let it = KeyHistory { losses: losses.iter().map(|ms| loss(ms * 10)).collect(), ..it };
