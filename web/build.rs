@@ -4,6 +4,8 @@
 //! remembered as a hash, and as long as that holds only a copy is made. `TIDEGATE_WEB_DIST=folder` takes a page that
 //! was built elsewhere. On docs.rs there is no page, and none is needed.
 
+#[path = "build/guides.rs"]
+mod guides;
 #[path = "build/inputs.rs"]
 mod inputs;
 #[path = "build/npm.rs"]
@@ -41,11 +43,12 @@ fn run() -> Result<(), Failure> {
     if env::var_os("DOCS_RS").is_some() {
         return fs::create_dir_all(&embedded).map_err(|error| on(&embedded, &error));
     }
+    let web = folder_of("CARGO_MANIFEST_DIR")?;
     if let Some(prebuilt) = env::var_os("TIDEGATE_WEB_DIST").filter(|folder| !folder.is_empty()) {
-        return embed_prebuilt(&PathBuf::from(prebuilt), &embedded);
+        embed_prebuilt(&PathBuf::from(prebuilt), &embedded)?;
+        return embed_guides(&web, &embedded);
     }
     inputs::watch();
-    let web = folder_of("CARGO_MANIFEST_DIR")?;
     let state = web.join(".build");
     fs::create_dir_all(&state).map_err(|error| on(&state, &error))?;
     // Two builds at once: the second waits here, and then finds the work done.
@@ -53,7 +56,8 @@ fn run() -> Result<(), Failure> {
     let lock = File::create(&lock_path).map_err(|error| on(&lock_path, &error))?;
     lock.lock().map_err(|error| on(&lock_path, &error))?;
     build_page(&web)?;
-    copy_afresh(&web.join("dist"), &embedded)
+    copy_afresh(&web.join("dist"), &embedded)?;
+    embed_guides(&web, &embedded)
 }
 
 fn build_page(web: &Path) -> Result<(), Failure> {
@@ -79,6 +83,12 @@ fn embed_prebuilt(folder: &Path, embedded: &Path) -> Result<(), Failure> {
         )]);
     }
     copy_afresh(folder, embedded)
+}
+
+fn embed_guides(web: &Path, embedded: &Path) -> Result<(), Failure> {
+    let docs = web.join("../docs");
+    println!("cargo::rerun-if-changed={}", docs.display());
+    guides::render(&docs, &embedded.join("docs")).map_err(|error| on(&docs, &error))
 }
 
 /// Makes `to` a copy of `from`, without what an older page left there.

@@ -3,6 +3,8 @@
 //! Every address of the page (`/tiers/pro`) answers [`index`]; a file is found by [`asset`], and one that is missing
 //! is a 404, never the page. Names under `assets/` carry a hash of their content, so they never change. The page
 //! works under a strict content security policy: nothing in it is inline, nothing comes from elsewhere.
+//!
+//! The guides of `docs/` are pages of their own, which [`guide`] finds; they need no script.
 
 #[cfg(not(doc))]
 mod embedded;
@@ -45,6 +47,16 @@ pub fn asset(path: &str) -> Option<Asset> {
         etag: etag(&sha256),
         immutable: path.starts_with("assets/"),
     })
+}
+
+/// Returns a guide by its name, such as `sharing`; the empty name is that of the list of guides.
+///
+/// ```
+/// assert!(tidegate_web::guide("missing").is_none());
+/// ```
+#[must_use]
+pub fn guide(name: &str) -> Option<Asset> {
+    asset(&format!("docs/{}.html", if name.is_empty() { "index" } else { name }))
 }
 
 /// The page itself; an empty one in a build that could not have any.
@@ -178,6 +190,56 @@ mod tests {
     fn packed_len(path: &str) -> usize {
         let asset = asset(path).unwrap();
         asset.brotli.unwrap_or(asset.bytes).len()
+    }
+
+    /// Returns the values of an attribute of a page.
+    fn attributes<'h>(html: &'h str, name: &str) -> Vec<&'h str> {
+        let start = format!(" {name}=\"");
+        html.split(&*start).skip(1).filter_map(|rest| rest.split('"').next()).collect()
+    }
+
+    #[test]
+    fn guides_link_to_guides_and_headings_that_exist() {
+        let pages: Vec<(String, String)> = embedded::paths()
+            .into_iter()
+            .filter(|path| path.starts_with("docs/") && has_ending(path, "html"))
+            .map(|path| (path.clone(), String::from_utf8(asset(&path).unwrap().bytes.into_owned()).unwrap()))
+            .collect();
+        assert!(pages.len() > 20, "{pages:?}");
+        let (mut links, mut images) = (0, 0);
+        for (path, html) in &pages {
+            for target in attributes(html, "href") {
+                let (address, heading) = target.split_once('#').map_or((target, None), |(a, h)| (a, Some(h)));
+                // These two are made by the server.
+                if ["/", "/docs/api", "/docs/api.css"].contains(&address) || address.starts_with("http") {
+                    continue;
+                }
+                let linked = match address.strip_prefix("/docs/") {
+                    Some(name) => guide(name).map(|asset| String::from_utf8(asset.bytes.into_owned()).unwrap()),
+                    None => address.is_empty().then(|| html.clone()),
+                };
+                let linked = linked.unwrap_or_else(|| panic!("{path}: there is no page for {target}"));
+                if let Some(heading) = heading {
+                    assert!(attributes(&linked, "id").contains(&heading), "{path}: {target} has no such heading");
+                }
+                links += 1;
+            }
+            for source in attributes(html, "src") {
+                assert!(asset(source.trim_start_matches('/')).is_some(), "{path}: there is no image {source}");
+                images += 1;
+            }
+            for inline in ["<style", " style=", "<script", " onload="] {
+                assert!(!html.contains(inline), "{path}: {inline}");
+            }
+        }
+        assert!(links > 100 && images > 5, "{links} links, {images} images");
+    }
+
+    #[test]
+    fn guides_show_code_without_the_lines_that_only_run() {
+        let library = String::from_utf8(guide("library").unwrap().bytes.into_owned()).unwrap();
+        assert!(library.contains("<h1 id=\"") && library.contains("use tidegate::"));
+        assert!(!library.contains("\n# Ok::&lt;"), "a hidden line is shown");
     }
 
     #[test]

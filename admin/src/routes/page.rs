@@ -41,6 +41,10 @@ fn answer(request: &HttpRequest) -> Result<HttpResponse, Problem> {
     let path = request.path().trim_start_matches('/');
     let asset = match tidegate_web::asset(path) {
         Some(asset) if !path.is_empty() => asset,
+        _ if path == "docs" || path.starts_with("docs/") => {
+            tidegate_web::guide(path.trim_start_matches("docs").trim_start_matches('/'))
+                .ok_or_else(|| Problem::NotFound(format!("There is no guide at /{path}; /docs/ lists them.")))?
+        }
         // An address of the page, such as /tiers/pro.
         _ if !path.starts_with("assets/") => tidegate_web::index(),
         _ => return Err(Problem::NotFound(format!("There is no file /{path}."))),
