@@ -6,78 +6,40 @@
 //! `roles`, `passwords`, `totp`, `people`, `addresses`, `tries`, `cookies`, `browsers`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `routes` (the REST calls), `server`; `local`
 //! (people, for commands).
 
-mod access;
-mod addresses;
-mod alerts;
-mod api;
-mod beside;
-mod body;
-mod body_budget;
-mod browsers;
-mod caller;
-mod changes;
-mod clients;
-mod connections;
-mod cookies;
-mod differences;
-mod editing;
-mod events;
-mod figures;
+mod app;
+mod auth;
+mod base;
+mod capacity;
+mod domain;
 mod fleet;
-mod folder;
-mod local;
-mod loosened;
-mod news;
-mod objects;
-mod oidc;
-mod overrides;
-mod paging;
-mod passwords;
-mod people;
-mod policy_file;
-mod privacy;
-mod problem;
-mod published;
-mod publisher;
-mod query;
-mod read_turns;
-mod readiness;
-mod recorder;
-mod refusals;
-mod request_id;
-mod roles;
-mod rollout;
-mod routes;
-mod secret_lookups;
-mod secrets;
-mod seen;
-mod server;
-mod setup;
-mod shared_work;
-mod sign_ins;
+mod http;
+mod live;
+mod metrics;
+mod publish;
 mod simulate;
-mod spool;
-mod start;
 mod store;
-mod telemetry;
-mod totp;
-mod tries;
-mod undo;
-mod user_turns;
-mod watches;
-mod work_queue;
 
-pub use figures::FiguresClock;
 pub use ipnet::IpNet;
-pub use local::{People, PeopleError};
-pub use oidc::Oidc;
-pub use overrides::take_ended;
-pub use policy_file::{PolicyFile, PolicyFileOutcome};
-pub use privacy::Keys;
-pub use roles::{Role, UnknownRole};
-pub use server::{Access, Admin, Periods, Settings};
-pub use start::StartError;
-pub use store::{BackupError, Copied, DatabaseUrl, backup};
 pub use tidegate_fleet::{ErrorCounts, wire::Process};
 pub use tidegate_listener::ConnectionCaps;
 pub use tidegate_net::tls::TlsFiles;
+
+pub use crate::{
+    app::{Access, Admin, Periods, Settings},
+    auth::{
+        command_line_users::{People, PeopleError},
+        oidc::Oidc,
+    },
+    base::startup_error::StartError,
+    domain::{
+        overrides::take_ended,
+        privacy::Keys,
+        roles::{Role, UnknownRole},
+    },
+    metrics::clock::FiguresClock,
+    publish::policy_file::{PolicyFile, PolicyFileOutcome},
+    store::{
+        address::DatabaseUrl,
+        backup::{BackupError, Copied, backup},
+    },
+};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_replay::{Utc, compare::Summary};
 
-use crate::{privacy::Keys, recorder::Recorded};
+use crate::{domain::privacy::Keys, simulate::recorder::Recorded};
 
 /// Where a run is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -56,7 +56,7 @@ pub(crate) struct Run {
     /// The version that was in force when it was asked for: what `changes` and `draft` were put on.
     pub(crate) policy_version: u64,
     /// The question, to be asked again; none where it is too long to be kept.
-    #[schemars(with = "Option<super::Ask>")]
+    #[schemars(with = "Option<super::question::Ask>")]
     #[serde(with = "shared")]
     pub(crate) asked: Option<Arc<Value>>,
     /// How identities are shown in what was found of recorded requests. Where they are to be shown less clearly by now, the

@@ -15,14 +15,20 @@ use tidegate::time::SECOND_NS;
 use tidegate_replay::{Utc, compare::ComparisonResult};
 use tokio::{sync::watch, time};
 
-use super::{
-    answer::{Ended, Stop, answer, caught},
-    ask::{Prepare, Prepared},
-    kept::{self, DAYS_MAX, RUNS_MAX},
-    now,
-    run::{Run, State},
+use crate::{
+    app,
+    base::secrets::secret,
+    domain::{error::Problem, privacy::Keys},
+    http::guard::Who,
+    simulate::{
+        execution::{Ended, Stop, answer, caught},
+        now,
+        question::{Prepare, Prepared},
+        run::{Run, State},
+        run_files::{self, DAYS_MAX, RUNS_MAX},
+    },
+    store::data_directory::make_private,
 };
-use crate::{access::Who, folder::make_private, privacy::Keys, problem::Problem, secrets::secret, server};
 
 /// The most runs that wait.
 pub(crate) const QUEUE_MAX: usize = 8;
@@ -104,7 +110,7 @@ impl Held {
 /// A place in the queue, for a question that is still made ready: who has none need not try.
 #[derive(Debug)]
 pub(crate) struct Place {
-    server: Data<server::State>,
+    server: Data<app::State>,
     coming: Coming,
 }
 
@@ -168,13 +174,13 @@ impl Runs {
     /// more clearly than `keys`.
     pub(crate) fn open(folder: PathBuf, keys: Keys) -> io::Result<Self> {
         make_private(&folder)?;
-        let (runs, too_clear): (Vec<Run>, Vec<Run>) = kept::read_all(&folder)?
+        let (runs, too_clear): (Vec<Run>, Vec<Run>) = run_files::read_all(&folder)?
             .into_iter()
             .partition(|run| run.about.recorded.is_none() || run.keys.is_some_and(|shown| shown >= keys));
         for run in &too_clear {
-            kept::remove(&folder, &run.id);
+            run_files::remove(&folder, &run.id);
         }
-        kept::tidy(&folder)?;
+        run_files::tidy(&folder)?;
         let held = Held { runs: runs.into_iter().map(|run| (run, Stop::default())).collect(), ..Held::default() };
         let runs = Self { folder, state: Mutex::new(held), reading: Mutex::default(), changed: watch::Sender::new(()) };
         runs.forget_old(&mut runs.held(), 0);
@@ -191,7 +197,7 @@ impl Runs {
     }
 
     /// Takes a place for one more.
-    pub(crate) fn place(server: &Data<server::State>, who: &Who) -> Result<Place, Problem> {
+    pub(crate) fn place(server: &Data<app::State>, who: &Who) -> Result<Place, Problem> {
         let id = secret().map_err(|error| Problem::Internal(error.to_string()))?[..16].to_owned();
         let runs = &server.runs;
         let mut held = runs.held();
@@ -230,7 +236,7 @@ impl Runs {
         if let Some(outcome) = last() {
             return Ok(outcome);
         }
-        let outcome = Arc::new(kept::outcome(&self.folder, id)?);
+        let outcome = Arc::new(run_files::outcome(&self.folder, id)?);
         self.held().last = Some((id.to_owned(), Arc::clone(&outcome)));
         Ok(outcome)
     }
@@ -261,7 +267,7 @@ impl Runs {
         held.runs.remove(place);
         held.last.take_if(|(last, _)| last == id);
         drop(held);
-        kept::remove(&self.folder, id);
+        run_files::remove(&self.folder, id);
         self.changed.send_replace(());
         Some(Ok(()))
     }
@@ -280,7 +286,7 @@ impl Runs {
     }
 
     /// Works off the queue.
-    fn work(&self, server: &server::State) {
+    fn work(&self, server: &app::State) {
         while let Some((id, prepared, stop)) = self.next() {
             let upload = match &prepared.traffic {
                 Prepare::Log { upload, .. } => Some(upload.clone()),
@@ -316,7 +322,7 @@ impl Runs {
         &self,
         id: &str,
         prepared: Prepared,
-        server: &server::State,
+        server: &app::State,
         stop: &Stop,
     ) -> Result<(Run, ComparisonResult), Ended> {
         let (outcome, about) = answer(prepared, server.privacy, stop, |progress| {
@@ -329,7 +335,7 @@ impl Runs {
         run.about = about;
         run.end(State::Done, None);
         run.summary = Some(Arc::new(outcome.summary.clone()));
-        match kept::write(&self.folder, &run, &outcome, stop) {
+        match run_files::write(&self.folder, &run, &outcome, stop) {
             Ok(()) => Ok((run, outcome)),
             Err(_) if stop.load() => Err(Ended::Stopped),
             Err(error) => Err(Ended::Failed(format!("the result cannot be kept: {error}"))),
@@ -355,7 +361,7 @@ impl Runs {
         let is_done = held.runs.iter().any(|(run, _)| run.id == id && run.state == State::Done);
         drop(held);
         if !is_done {
-            kept::remove(&self.folder, id);
+            run_files::remove(&self.folder, id);
         }
         self.changed.send_replace(());
     }
@@ -366,14 +372,14 @@ impl Runs {
         held.runs.retain(|(run, _)| {
             let goes = run.state.is_over() && run.created_at < oldest;
             if goes {
-                kept::remove(&self.folder, &run.id);
+                run_files::remove(&self.folder, &run.id);
             }
             !goes
         });
         while held.runs.len() + more > RUNS_MAX
             && let Some(index) = held.first_to_go()
         {
-            kept::remove(&self.folder, &held.runs.remove(index).0.id);
+            run_files::remove(&self.folder, &held.runs.remove(index).0.id);
         }
     }
 

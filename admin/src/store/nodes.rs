@@ -4,8 +4,10 @@ use std::{collections::HashSet, time::Duration};
 
 use sqlx::{Any, AnyConnection, any::AnyArguments, query, query::Query, query_as, query_scalar};
 
-use super::{Place, Store};
-use crate::fleet::NODES_MAX;
+use crate::{
+    fleet::registry::NODES_MAX,
+    store::database::{Place, Store},
+};
 
 /// A node, as the server that it is or was connected to tells the others.
 #[derive(Clone, PartialEq, Eq, Debug, sqlx::FromRow)]

@@ -6,7 +6,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sqlx::{AnyConnection, Row, query};
 
-use super::{Audit, Change, Store};
+use crate::store::{
+    audit::Audit,
+    database::{Change, Store},
+};
 
 /// A version that some nodes have, and all others wait for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]

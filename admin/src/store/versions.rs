@@ -14,8 +14,14 @@ use sqlx::{
 };
 use tidegate::algorithm::Carry;
 
-use super::{Audit, Change, Rollout, Store, pattern};
-use crate::secrets::now;
+use crate::{
+    base::secrets::now,
+    store::{
+        audit::Audit,
+        database::{Change, Store, pattern},
+        rollouts::Rollout,
+    },
+};
 
 /// Hex SHA-256.
 pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
