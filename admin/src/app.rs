@@ -10,25 +10,11 @@ use std::{
     num::NonZeroU32,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    pin::Pin,
     sync::{Arc, LazyLock},
-    task::{Context, Poll},
     time::Duration,
 };
 
-use actix_web::{
-    App, Error, HttpMessage,
-    body::{BodySize, MessageBody},
-    dev::{ServiceRequest, ServiceResponse},
-    http::{
-        Method,
-        header::{self, HeaderName, HeaderValue},
-    },
-    middleware::{Next, from_fn},
-    web::{self, Bytes},
-};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use ipnet::IpNet;
 use openidconnect::url::Url;
 use tempfile::TempDir;
 use tidegate::{
@@ -37,7 +23,7 @@ use tidegate::{
 };
 use tidegate_fleet::{ErrorCounts, QueryHandler, store::SharedEngine, wire::Process};
 use tidegate_listener::{ConnectionCaps, ConnectionLimiter, HttpListener, HttpPeriods};
-use tidegate_net::tls::{Tls, TlsFiles};
+use tidegate_net::tls::Tls;
 use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 
 use crate::{
@@ -47,60 +33,50 @@ use crate::{
         known_browsers::Browsers,
         last_seen::Seen,
         login_limiter::Tries,
-        oidc::{Oidc, Provider},
+        oidc::Provider,
         oidc_cookie::Seal,
         passwords,
         secret_lookups::SecretLookups,
+        settings::Access,
         setup::Setup,
     },
     base::{
-        addresses::is_loopback,
-        event_log::Events,
-        secrets::{SessionLife, secret},
-        startup_error::StartError,
+        addresses::is_loopback, event_log::Events, periods::Periods, secrets::SECRET_BYTES, startup_error::StartError,
     },
-    capacity::{body_budget::BodyBudget, spool::Spool, work_queue::WorkQueue},
-    domain::{
-        privacy::{Keys, Privacy},
-        published::{Stored, write_first},
-    },
+    capacity::{spool::Spool, work_queue::WorkQueue},
+    domain::privacy::{Keys, Privacy},
     fleet::{
-        live_tail::Watches,
+        live_tail::{TailContext, Watches},
         registry::{Fleet, OwnProcess},
     },
     http::{
         connections::{Connections, Open},
-        openapi::Document,
         readiness::Readiness,
-        request_id::RequestId,
-        routes,
+        routes, server,
+        state::State,
     },
     live::{
-        alerts::{Alerts, Sight},
+        alerts::Alerts,
         event_publisher::{follow_audit, follow_policy},
     },
     metrics::{
         clock::FiguresClock,
         collector::{Figures, SAMPLED_ONE_IN},
-        telemetry::{self, Telemetry},
+        telemetry::Telemetry,
     },
     publish::{
         policy_file::{PolicyFile, PolicyFileOutcome},
         publisher::Publisher,
+        stored_policy::{Stored, write_first},
     },
     simulate::{recorder::Recorder, runs::Runs, uploads::Uploads},
     store::{
         address::DatabaseUrl,
-        data_directory::{DataFolder, SECRET_BYTES, first_secret, forget_secret},
+        data_directory::{DataFolder, first_secret, forget_secret},
         database::Store,
     },
 };
 
-/// What the page may do: nothing but be itself and ask this server.
-const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
-                                       connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
-/// Browsers come by TLS for a year, whatever a link says.
-const TRANSPORT_SECURITY: &str = "max-age=31536000";
 /// How long a stop waits for the database to take what is still to be written.
 const LAST_WRITES_WITHIN: Duration = Duration::from_secs(5);
 /// How long it waits for readers of streams to take their last event.
@@ -163,156 +139,11 @@ pub struct Settings {
     pub periods: Periods,
 }
 
-/// How long the server waits for others. Only tests have other periods than the default.
-#[derive(Clone, Copy, Debug)]
-pub struct Periods {
-    /// How long a node may take to read a policy that it is sent; one that takes longer is told to start again.
-    pub node_read_timeout: Duration,
-    /// How long the name of a node that says nothing is kept from another process.
-    pub node_name_timeout: Duration,
-    /// The interval between two signs of life on a node's stream. They show a connection that has broken.
-    pub node_heartbeat: Duration,
-    /// How long a look for what other servers published may take.
-    pub look_timeout: Duration,
-    /// How long a stop waits for requests that are being answered: whole seconds.
-    pub drain: Duration,
-    /// How long the head of a request may take: of a connection's first one from its beginning, of later ones from their first
-    /// byte. It is a second at least.
-    pub request_head: Duration,
-    /// How long a body may take to come.
-    pub body_timeout: Duration,
-    /// How long a body with files in it may take to come.
-    pub file_timeout: Duration,
-    /// How long a caller may read nothing of an answer before its connection ends; and how long the reader of an event stream may
-    /// take for what it was told.
-    pub unread_answers: Duration,
-}
-
-impl Default for Periods {
-    fn default() -> Self {
-        Self {
-            node_read_timeout: Duration::from_secs(20),
-            node_name_timeout: Duration::from_secs(3),
-            node_heartbeat: Duration::from_secs(10),
-            look_timeout: Duration::from_secs(20),
-            drain: Duration::from_secs(5),
-            request_head: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(5),
-            file_timeout: Duration::from_mins(1),
-            unread_answers: Duration::from_mins(1),
-        }
-    }
-}
-
-/// How people sign in.
-#[derive(Clone, Debug)]
-pub struct Access {
-    /// How long a session lives without being used: whole seconds, 5 minutes or more.
-    pub session_idle: Duration,
-    /// How long a session lives, however much it is used: whole seconds.
-    pub session_life: Duration,
-    /// The certificate of the listener; without one it speaks no TLS.
-    pub tls: Option<TlsFiles>,
-    /// Proxies whose `X-Forwarded-For` says who asks.
-    pub trusted_proxies: Vec<IpNet>,
-    /// A provider by which people may sign in.
-    pub oidc: Option<Oidc>,
-}
-
-impl Default for Access {
-    fn default() -> Self {
-        Self {
-            session_idle: Duration::from_hours(12),
-            session_life: Duration::from_hours(7 * 24),
-            tls: None,
-            trusted_proxies: Vec::new(),
-            oidc: None,
-        }
-    }
-}
-
-impl Access {
-    pub(crate) fn session_life(&self) -> SessionLife {
-        let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX >> 1);
-        SessionLife { idle_s: seconds(self.session_idle), whole_s: seconds(self.session_life) }
-    }
-}
-
-/// What handlers share.
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) store: Store,
-    /// For what is written beside the answers, and at the end.
-    pub(crate) apart: Store,
-    pub(crate) publisher: Arc<Publisher>,
-    /// Path of the file that the policy is kept in.
-    pub(crate) policy_file: Option<String>,
-    pub(crate) figures: Arc<Figures>,
-    pub(crate) fleet: Arc<Fleet>,
-    /// The secret of the keys in the store, as nodes are sent it.
-    pub(crate) store_keys: String,
-    pub(crate) events: Arc<Events>,
-    pub(crate) alerts: Alerts,
-    pub(crate) telemetry: telemetry::Shared,
-    pub(crate) readiness: Readiness,
-    pub(crate) privacy: Privacy,
-    pub(crate) recorder: Option<Arc<Recorder>>,
-    /// Work on whole policies, and long searches of the audit log.
-    pub(crate) heavy: Arc<WorkQueue>,
-    /// Queries of figures, alerts, runs and logs.
-    pub(crate) queries: Arc<WorkQueue>,
-    pub(crate) bodies: Arc<BodyBudget>,
-    /// The memory for long answers until they are sent.
-    pub(crate) answers: Arc<BodyBudget>,
-    pub(crate) spool: Arc<Spool>,
-    pub(crate) uploads: Arc<Uploads>,
-    pub(crate) runs: Arc<Runs>,
-    pub(crate) watches: Watches,
-    pub(crate) setup: Setup,
-    pub(crate) tries: Tries,
-    pub(crate) secret_lookups: SecretLookups,
-    pub(crate) browsers: Browsers,
-    pub(crate) provider: Option<Provider>,
-    pub(crate) sign_ins: Seal,
-    pub(crate) seen: Seen,
-    pub(crate) refusals: Refusals,
-    pub(crate) beside: Beside,
-    /// What is wrong with it.
-    pub(crate) certificate: tidegate_net::tls::CertificateFault,
-    pub(crate) trusted_proxies: Vec<IpNet>,
-    pub(crate) session_life: SessionLife,
-    pub(crate) environment: Option<String>,
-    pub(crate) production: bool,
-    pub(crate) check_url: Option<String>,
-    /// Name of the session's cookie: browsers keep cookies by host, whatever the port.
-    pub(crate) cookie: String,
-    /// Cookies only over TLS: everywhere but on loopback.
-    pub(crate) secure_cookies: bool,
-    /// Do browsers come by TLS?
-    pub(crate) is_https: bool,
-    /// Describes the REST calls. Made when it is first asked for.
-    pub(crate) document: LazyLock<Document, Box<dyn FnOnce() -> Document + Send>>,
-    /// Tells a server with another page from this one.
-    pub(crate) build: String,
-    /// Changes whenever a session was ended.
-    pub(crate) session_ended: watch::Sender<()>,
-    /// True when the server is being stopped.
-    pub(crate) stopping: watch::Sender<bool>,
-}
-
-impl State {
-    /// What alerts are found in.
-    pub(crate) fn sight(&self) -> Sight<'_> {
-        let Self { publisher, figures, fleet, store, events, certificate, telemetry, .. } = self;
-        Sight { publisher, figures, fleet, store, events, certificate, telemetry }
-    }
-}
-
 /// An admin server, its database open and its policy in force.
 #[derive(Debug)]
 pub struct Admin {
     listener: TcpListener,
-    state: web::Data<State>,
+    state: Arc<State>,
     setup_code: Option<String>,
     is_first_start: bool,
     policy_file: Option<PolicyFileOutcome>,
@@ -386,9 +217,10 @@ impl Admin {
             shared.take_key_secret(Some(&store_keys));
         }
         let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
-        let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
+        let uploads = Arc::new(Uploads::open(place.join("uploads")).map_err(broken)?);
+        let privacy = Privacy::new(keys, &secret);
         let spool = Spool::in_folder(place.join("uploads"));
-        let runs = Runs::open(place.join("simulations"), keys).map_err(broken)?;
+        let runs = Runs::open(place.join("simulations"), privacy, Arc::clone(&uploads)).map_err(broken)?;
         let (setup, setup_code) = setup(store.has_administrator().await.map_err(failed)?)?;
         let Cookies { name: cookie, are_secure: secure_cookies, is_https } =
             Cookies::of(&listener, url.as_deref(), tls.is_some());
@@ -396,7 +228,6 @@ impl Admin {
         let telemetry = Arc::new(Telemetry::new(store.meter(), &connection_limiter));
         // Tells the events of this process from those of the one before.
         let events = Arc::new(Events::new(format!("{:x}", jiff::Timestamp::now().as_nanosecond())));
-        let privacy = Privacy::new(keys, &secret);
         let has_figures = store.has_figures().await.map_err(failed)?;
         let (of, told) = (Arc::clone(&engine), Arc::clone(&events));
         let figures = Arc::new(Figures::new(of, node, figures_clock, privacy, told, has_figures));
@@ -406,6 +237,15 @@ impl Admin {
         let changes =
             Publisher::new(store.clone(), engine, (targets, here), Arc::clone(&telemetry), Arc::clone(&fleet));
         let (beside, clerk) = Beside::new();
+        let stopping = watch::Sender::new(false);
+        let watches = Watches::new(TailContext {
+            events: Arc::clone(&events),
+            fleet: Arc::clone(&fleet),
+            store: store.clone(),
+            figures: Arc::clone(&figures),
+            privacy,
+            stopping: stopping.subscribe(),
+        });
         let state = State {
             publisher: Arc::new(changes),
             policy_file: file_name,
@@ -425,9 +265,9 @@ impl Admin {
             bodies: Arc::default(),
             answers: Arc::default(),
             spool: Arc::new(spool),
-            uploads: Arc::new(uploads),
+            uploads,
             runs: Arc::new(runs),
-            watches: Watches::default(),
+            watches: Arc::new(watches),
             setup,
             tries: Tries::new(),
             secret_lookups: SecretLookups::default(),
@@ -452,11 +292,11 @@ impl Admin {
             is_https,
             build: routes::build(),
             session_ended: watch::Sender::new(()),
-            stopping: watch::Sender::new(false),
+            stopping,
         };
         Ok(Self {
             listener,
-            state: web::Data::new(state),
+            state: Arc::new(state),
             setup_code,
             is_first_start,
             policy_file,
@@ -506,7 +346,6 @@ impl Admin {
 
     /// Serves until `stop` ends; then lets open requests end, for five seconds at most, and streams, for half a second.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let state = self.state.clone();
         let connections = Connections::default();
         let mut open = connections.watch();
         let Periods { request_head, drain, unread_answers, .. } = self.state.fleet.periods;
@@ -524,12 +363,7 @@ impl Admin {
             },
             drain,
         };
-        let server = listener.serve(
-            move || App::new().app_data(state.clone()).wrap(from_fn(dress)).configure(routes::configure),
-            move |data| {
-                data.insert(connections.begin());
-            },
-        )?;
+        let server = server::start(listener, Arc::clone(&self.state), connections)?;
         let handle = server.handle();
         let drain = async {
             stop.await;
@@ -550,11 +384,11 @@ impl Admin {
         let keeper = tokio::spawn(async move { figures.keep(&store).await });
         // Nor between a refusal and its line.
         let clerk = tokio::spawn(self.clerk.work());
-        let State { publisher, figures, fleet, events, store, apart, .. } = &**self.state;
+        let State { publisher, figures, fleet, events, store, apart, .. } = &*self.state;
         let ended = tokio::select! {
             ended = server => ended,
             never = follow_policy(publisher, events, fleet, figures.node()) => match never {},
-            never = self.state.refusals.run(&self.state) => match never {},
+            never = self.state.refusals.run(self.state.audit_log()) => match never {},
             never = follow_audit(store, events, &self.state.session_ended) => match never {},
             never = self.state.alerts.run(self.state.sight()) => match never {},
             never = figures.run() => match never {},
@@ -570,7 +404,7 @@ impl Admin {
         };
         let runs = Arc::clone(&self.state.runs);
         let _ = spawn_blocking(move || runs.close()).await;
-        self.state.refusals.turn(&self.state);
+        self.state.refusals.turn(self.state.audit_log());
         self.state.beside.end();
         figures.end();
         // They have no panics to tell of; a database that does not answer is not waited for.
@@ -715,67 +549,6 @@ async fn record(recorder: Option<&Recorder>) -> Infallible {
     }
 }
 
-/// A body of this size, not sent.
-struct Head(BodySize);
-
-impl MessageBody for Head {
-    type Error = Infallible;
-
-    fn size(&self) -> BodySize {
-        self.0
-    }
-
-    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
-        Poll::Ready(None)
-    }
-}
-
-/// Puts on every answer what no handler should have to think of, and writes the server's faults to the log.
-async fn dress(
-    request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    // Only to find an answer in the logs again: without random numbers it has none.
-    let id = secret().map(|secret| secret[..12].to_owned()).unwrap_or_default();
-    request.extensions_mut().insert(RequestId(id.clone()));
-    let (method, path) = (request.method().clone(), request.path().to_owned());
-    let state = request.app_data::<web::Data<State>>().cloned();
-    let response = next.call(request).await?;
-    // Of an answer without its body nothing is made: a stream would not end.
-    let mut response = match method {
-        Method::HEAD => response.map_body(|_, body| Head(body.size())).map_into_right_body(),
-        _ => response.map_into_left_body(),
-    };
-    if let Some(state) = &state {
-        state.telemetry.answered(response.status().as_u16());
-    }
-    if let Some(error) = response.response().error().filter(|_| response.status().is_server_error()) {
-        tracing::error!(id, %method, path, %error, "request failed");
-    }
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-        (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    if state.is_some_and(|state| state.is_https) {
-        headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(TRANSPORT_SECURITY));
-    }
-    if !headers.contains_key(header::CACHE_CONTROL) {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    }
-    if let Ok(id) = HeaderValue::from_str(&id) {
-        headers.insert(HeaderName::from_static("x-request-id"), id);
-    }
-    Ok(response)
-}
-
 /// What the process is, that starts now.
 fn started(process: Process, record: Option<NonZeroU32>) -> Process {
     let started_at_ms = jiff::Timestamp::now().as_millisecond().unsigned_abs();
@@ -796,6 +569,7 @@ fn recorder(engine: &Arc<Engine>, one_in: NonZeroU32, secret: &[u8; SECRET_BYTES
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::oidc::Oidc;
 
     /// Tests of the server choose others; these are what `docs/` states.
     #[test]

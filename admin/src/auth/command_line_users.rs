@@ -3,14 +3,21 @@
 use std::{fmt, path::Path};
 
 use crate::{
-    Access, DatabaseUrl, StartError,
     auth::{
         passwords,
-        user_rules::{SERVER, check, check_password_user, is_name},
+        settings::Access,
+        user_rules::{check, check_password_user, is_name},
     },
-    base::secrets::{SessionLife, now},
-    domain::{error::Problem, roles::Role},
+    base::{
+        secrets::{SessionLife, now},
+        startup_error::StartError,
+    },
+    domain::{
+        error::Problem,
+        roles::{Role, SERVER},
+    },
     store::{
+        address::DatabaseUrl,
         audit::Audit,
         database::Store,
         users::{Edit, Means, Outcome},

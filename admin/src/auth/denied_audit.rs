@@ -11,13 +11,25 @@ use std::{
 
 use tokio::time;
 
-use crate::{app::State, auth::user_rules::SERVER, base::addresses::network, store::audit::Audit};
+use crate::{
+    auth::audit_queue::Beside,
+    base::addresses::network,
+    domain::roles::SERVER,
+    store::{audit::Audit, database::Store},
+};
 
 const MINUTE: Duration = Duration::from_mins(1);
 /// The most of a path, a name or a reason that is kept, in characters.
 const CHARACTERS_MAX: usize = 300;
 /// Bits of a stranger's network.
 const NETWORK_BITS: u8 = 64;
+
+/// Where lines are written: the audit log of a store, by way of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AuditLog<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) queue: &'a Beside,
+}
 
 /// Refusals of this minute.
 #[derive(Debug, Default)]
@@ -81,17 +93,17 @@ impl Refusals {
     }
 
     /// Has a refusal written, or counts it. What the database says against it is in the server's log: the refusal stands.
-    pub(crate) fn write(&self, state: &State, line: Audit<'_>) {
+    pub(crate) fn write(&self, log: AuditLog<'_>, line: Audit<'_>) {
         if self.has_room(&line) {
-            write(state, line);
+            write(log, line);
         }
     }
 
     /// Begins a minute, and has written how many the one before left out.
-    pub(crate) fn turn(&self, state: &State) {
+    pub(crate) fn turn(&self, log: AuditLog<'_>) {
         let Minute { known, strangers } = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let more = |address: &str, result: &str| {
-            write(state, Audit { actor: SERVER, address, action: "refused", object: "", result, request_id: "" });
+            write(log, Audit { actor: SERVER, address, action: "refused", object: "", result, request_id: "" });
         };
         for (name, count) in known.left_out() {
             let of = if name.is_empty() { "others" } else { &name };
@@ -104,20 +116,20 @@ impl Refusals {
     }
 
     /// Turns once a minute, for ever.
-    pub(crate) async fn run(&self, state: &State) -> Infallible {
+    pub(crate) async fn run(&self, log: AuditLog<'_>) -> Infallible {
         let mut minutes = time::interval_at(time::Instant::now() + MINUTE, MINUTE);
         loop {
             minutes.tick().await;
-            self.turn(state);
+            self.turn(log);
         }
     }
 }
 
-fn write(state: &State, line: Audit<'_>) {
-    let (store, action) = (state.apart.clone(), line.action.to_owned());
+fn write(log: AuditLog<'_>, line: Audit<'_>) {
+    let (store, action) = (log.store.clone(), line.action.to_owned());
     let [actor, address, object, result, request_id] =
         [shown(line.actor), line.address.into(), shown(line.object), shown(line.result), line.request_id.into()];
-    state.beside.write(async move {
+    log.queue.write(async move {
         let (actor, address, action, object) = (&actor, &address, &action, &object);
         let line = Audit { actor, address, action, object, result: &result, request_id: &request_id };
         if let Err(error) = store.audit(line).await {

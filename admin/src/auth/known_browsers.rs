@@ -5,8 +5,8 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::hmac;
 
 use crate::{
-    base::secrets::secret,
-    store::{data_directory::SECRET_BYTES, users::Login},
+    base::secrets::{SECRET_BYTES, secret},
+    store::users::Login,
 };
 
 /// How long a browser is known after the last sign-in in it, in seconds.

@@ -9,7 +9,7 @@ use ring::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{domain::error::Problem, store::data_directory::SECRET_BYTES};
+use crate::{base::secrets::SECRET_BYTES, domain::error::Problem};
 
 /// What a sign-in has to come back with.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

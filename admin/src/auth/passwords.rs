@@ -5,13 +5,13 @@ use std::{
     thread::available_parallelism,
 };
 
-use actix_web::web;
 use argon2::{
     Argon2, Params,
     password_hash::{PasswordHasher, PasswordVerifier, phc::PasswordHash},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use tokio::sync::{AcquireError, Semaphore};
+use tokio::task::spawn_blocking;
 
 use crate::domain::error::Problem;
 
@@ -141,7 +141,7 @@ async fn off_thread<T: Send + 'static>(
         let _held = (place, own, turn);
         work()
     };
-    web::block(work).await.map_err(|error| Problem::Internal(error.to_string()))
+    spawn_blocking(work).await.map_err(|error| Problem::Internal(error.to_string()))
 }
 
 #[cfg(test)]

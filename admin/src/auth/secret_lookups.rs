@@ -13,6 +13,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
+    auth::principal::sender_of,
     base::{
         caller,
         secrets::{SessionLife, now},
@@ -20,7 +21,6 @@ use crate::{
     },
     capacity::shared_work::SharedWork,
     domain::error::Problem,
-    http::guard::sender_of,
     store::{database::Store, sessions::Session, tokens::Token},
 };
 

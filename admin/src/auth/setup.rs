@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::{
-    base::secrets::{now, secret},
-    store::versions::sha256,
+use crate::base::{
+    secrets::{now, secret},
+    sha256::sha256,
 };
 
 /// How long a link lives, in seconds.

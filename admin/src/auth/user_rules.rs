@@ -2,12 +2,13 @@
 
 use crate::{
     auth::passwords,
-    domain::error::{FieldError, Problem},
+    domain::{
+        error::{FieldError, Problem},
+        roles::SERVER,
+    },
     store::users::User,
 };
 
-/// The server itself, and commands on its machine, in versions and in the audit log. No user has this name.
-pub(crate) const SERVER: &str = "tidegate";
 /// Of the name of a user.
 pub(crate) const NAME_PATTERN: &str = "^[a-z][a-z0-9_.-]{0,31}$";
 const CHARACTERS_MAX: usize = 32;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use actix_web::rt::{self, task::JoinHandle};
+use tokio::task::{self, JoinHandle};
 
 use crate::base::addresses::network;
 
@@ -39,7 +39,7 @@ pub(crate) fn present() -> Option<String> {
 /// Starts a task for the same caller, which goes on if the caller disconnects.
 pub(crate) fn spawn<T: 'static>(work: impl Future<Output = T> + 'static) -> JoinHandle<T> {
     match present() {
-        Some(caller) => rt::spawn(working_for(caller, work)),
-        None => rt::spawn(work),
+        Some(caller) => task::spawn_local(working_for(caller, work)),
+        None => task::spawn_local(work),
     }
 }

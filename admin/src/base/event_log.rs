@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
-use actix_web::web::Bytes;
+use bytes::Bytes;
 use serde::Serialize;
 use tokio::sync::watch;
 

@@ -2,6 +2,9 @@
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
+/// Length of that secret.
+pub(crate) const SECRET_BYTES: usize = 32;
+
 /// 256 random bits from the operating system, as 43 characters.
 pub(crate) fn secret() -> Result<String, getrandom::Error> {
     let mut bytes = [0; 32];

@@ -1,16 +1,8 @@
 //! The body budget of the admin server: bounds the memory of request bodies and of responses that are not read. Each client
 //! address and each user have a share of it.
 
-use std::{
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use actix_web::{
-    body::{BodySize, BoxBody, MessageBody},
-    web::Bytes,
-};
 use tidegate_listener::OwnerCounts;
 
 use crate::domain::error::Problem;
@@ -148,30 +140,6 @@ impl Drop for BodyPermit {
         for Share { owner, .. } in self.shares.drain(..) {
             taken.shares.subtract(&owner, self.bytes);
         }
-    }
-}
-
-/// A long answer, with its part of the budget until it is sent.
-pub(crate) struct HeldBody {
-    body: BoxBody,
-    _permit: BodyPermit,
-}
-
-impl HeldBody {
-    pub(crate) fn new(body: BoxBody, permit: BodyPermit) -> Self {
-        Self { body, _permit: permit }
-    }
-}
-
-impl MessageBody for HeldBody {
-    type Error = <BoxBody as MessageBody>::Error;
-
-    fn size(&self) -> BodySize {
-        self.body.size()
-    }
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        Pin::new(&mut self.body).poll_next(context)
     }
 }
 

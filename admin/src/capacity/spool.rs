@@ -1,6 +1,7 @@
 //! Large bodies, written to files of the data folder as they come: memory holds a piece of each at a time.
 
 use std::{
+    fmt::Display,
     fs::File,
     io::{self, Read, Seek, Write},
     path::PathBuf,
@@ -8,14 +9,14 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{error::PayloadError, web::Bytes};
+use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use tempfile::tempfile_in;
 use tokio::{task::spawn_blocking, time};
 
 use crate::{
+    base::sha256::sha256_of,
     domain::error::{FieldError, Problem},
-    store::versions::sha256_of,
 };
 
 /// The most bodies in the spool at a time.
@@ -61,7 +62,7 @@ impl Spool {
     pub(crate) async fn receive(
         self: &Arc<Self>,
         user: &str,
-        body: impl Stream<Item = Result<Bytes, PayloadError>> + Unpin,
+        body: impl Stream<Item = Result<Bytes, impl Display>> + Unpin,
         bytes_max: u64,
         timeout: Duration,
     ) -> Result<SpooledBody, Problem> {
@@ -116,7 +117,7 @@ impl SpooledBody {
 /// Writes a body to a file, which is then at its beginning, and returns the body's size.
 pub(crate) async fn write(
     mut file: File,
-    mut body: impl Stream<Item = Result<Bytes, PayloadError>> + Unpin,
+    mut body: impl Stream<Item = Result<Bytes, impl Display>> + Unpin,
     bytes_max: u64,
 ) -> Result<(File, u64), Problem> {
     let (mut bytes, mut piece) = (0, Vec::with_capacity(PIECE_BYTES));
@@ -167,12 +168,12 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::store::versions::sha256;
+    use crate::base::sha256::sha256;
 
     const TIMEOUT: Duration = Duration::from_mins(1);
 
     async fn receive(spool: &Arc<Spool>, pieces: &[&'static str]) -> Result<SpooledBody, Problem> {
-        let pieces: Vec<_> = pieces.iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))).collect();
+        let pieces: Vec<_> = pieces.iter().map(|piece| io::Result::Ok(Bytes::from_static(piece.as_bytes()))).collect();
         spool.receive("ana", stream::iter(pieces), 7, TIMEOUT).await
     }
 
@@ -210,11 +211,11 @@ mod tests {
     async fn a_body_that_does_not_come_gives_its_place_back() {
         let folder = TempDir::new().expect("a folder");
         let spool = Arc::new(Spool::in_folder(folder.path().to_owned()));
-        let slow = spool.receive("ana", stream::pending(), 7, Duration::from_millis(1)).await;
+        let slow = spool.receive("ana", stream::pending::<io::Result<Bytes>>(), 7, Duration::from_millis(1)).await;
         assert!(matches!(slow, Err(Problem::TooSlow { .. })));
         assert_eq!(spool.users().len(), 0);
         // A body whose caller disconnects ends like this.
-        let pieces = [Ok(Bytes::from_static(b"one")), Err(PayloadError::Incomplete(None))];
+        let pieces = [Ok(Bytes::from_static(b"one")), Err(io::Error::other("the payload is not complete"))];
         let broken = spool.receive("ana", stream::iter(pieces), 7, TIMEOUT).await;
         assert!(matches!(broken, Err(Problem::BadJson(_))));
         assert_eq!(spool.users().len(), 0);

@@ -1,15 +1,8 @@
 //! Queues of work that takes long: it is done beside the threads that answer, two pieces of a queue at a time, of which a user
 //! has one. So a user who may read cannot keep others from reading and publishing.
 
-use std::{
-    future::{Future, Ready, ready},
-    marker::PhantomData,
-    ops::Deref,
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::Future, marker::PhantomData, ops::Deref, sync::Arc, time::Duration};
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload, web::Data};
 use serde::Serialize;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -18,15 +11,12 @@ use tokio::{
 };
 
 use crate::{
-    app::State,
     base::{
-        addresses::address,
         caller,
         user_turns::{UserTurn, UserTurns},
     },
     capacity::read_turns::ReadTurns,
     domain::error::Problem,
-    http::guard::sender,
 };
 
 /// Pieces of work of one queue that are done at a time.
@@ -61,11 +51,6 @@ pub(crate) struct CallerWork<Q> {
     queue: PhantomData<fn() -> Q>,
 }
 
-/// A queue of the server.
-pub(crate) trait Queue {
-    fn of(state: &State) -> &Arc<WorkQueue>;
-}
-
 /// The queue of work on whole policies, and of long searches of the audit log.
 #[derive(Clone, Debug)]
 pub(crate) enum HeavyQueue {}
@@ -76,18 +61,6 @@ pub(crate) enum QueryQueue {}
 
 pub(crate) type Heavy = CallerWork<HeavyQueue>;
 pub(crate) type Queries = CallerWork<QueryQueue>;
-
-impl Queue for HeavyQueue {
-    fn of(state: &State) -> &Arc<WorkQueue> {
-        &state.heavy
-    }
-}
-
-impl Queue for QueryQueue {
-    fn of(state: &State) -> &Arc<WorkQueue> {
-        &state.queries
-    }
-}
 
 /// A place for one piece of work, and its user's turn. The work keeps both until it is done, also if its caller disconnects.
 #[derive(Debug)]
@@ -182,6 +155,11 @@ impl Place {
 }
 
 impl<Q> CallerWork<Q> {
+    /// The work of a user in a queue, and the turns in which they read as this caller.
+    pub(crate) fn new(work: UserWork, caller: String, reads: Arc<ReadTurns>) -> Self {
+        Self { work, caller, reads, queue: PhantomData }
+    }
+
     /// Reads from the database. A read of many more rows than it finds waits in this queue, others wait for those of the caller.
     pub(crate) async fn read<T: 'static>(
         &self,
@@ -201,21 +179,6 @@ impl<Q> Deref for CallerWork<Q> {
 
     fn deref(&self) -> &UserWork {
         &self.work
-    }
-}
-
-impl<Q: Queue> FromRequest for CallerWork<Q> {
-    type Error = Problem;
-    type Future = Ready<Result<Self, Problem>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let state = request.app_data::<Data<State>>();
-        let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()));
-        ready(state.and_then(|state| {
-            let user = sender(request).ok_or(Problem::Unauthorized)?;
-            let (caller, reads) = (caller::name(Some(&user), &address(request)), Arc::clone(&state.store.reads));
-            Ok(Self { work: Q::of(state).of(&user), caller, reads, queue: PhantomData })
-        }))
     }
 }
 

@@ -16,16 +16,14 @@ use tidegate::{
     policy::{Client, Domain, Policy},
 };
 
-use crate::{
-    domain::{
-        client_import::Report,
-        editor::Editing,
-        error::{Conflicting, FieldError, Present, Problem},
-        objects::{self, Kind, Object, ObjectKey, Usage},
-        overrides,
-        published::Published,
-    },
-    http::extract::body::{json_error, pointer_of},
+use crate::domain::{
+    edited_policy::Edited,
+    editor::Editing,
+    error::{Conflicting, FieldError, Present, Problem},
+    json::{json_error, pointer_of},
+    objects::{self, Kind, Object, ObjectKey, Usage},
+    overrides,
+    published::Published,
 };
 
 /// The longest message of a version, in bytes.
@@ -136,16 +134,6 @@ pub(crate) fn default_domain() -> String {
 fn taken(key: &ObjectKey) -> String {
     let ObjectKey { kind, id, .. } = key;
     format!("there is a {} `{id}` already; choose another name", kind.name())
-}
-
-/// A policy with the changes made.
-pub(crate) struct Edited {
-    pub(crate) policy: Policy,
-    /// Objects that are new, or other than before.
-    pub(crate) touched: Vec<ObjectKey>,
-    pub(crate) removed: Vec<ObjectKey>,
-    /// Of an import: what became of each line.
-    pub(crate) report: Option<Report>,
 }
 
 /// Makes the changes on the present policy, if no object that they touch has changed since it was read.

@@ -17,14 +17,15 @@ use tidegate::{
     policy::{Client, Domain, Policy},
 };
 
-use crate::{
-    domain::{
-        change_list::{ChangeList, Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, edit, no_domain},
-        error::{Conflicting, ErrorLocation, FieldError, Problem},
-        objects::{Kind, ObjectKey, client_id, client_order, client_place, sort_clients},
-        published::Published,
-    },
-    http::extract::{body::pointer_of, paging::has_text},
+use crate::domain::{
+    change_list::{ChangeList, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, edit, no_domain},
+    edited_policy::Edited,
+    error::{Conflicting, ErrorLocation, FieldError, Problem},
+    import_report::{LineReport, Outcome, Report},
+    json::pointer_of,
+    objects::{Kind, ObjectKey, client_id, client_order, client_place, sort_clients},
+    published::Published,
+    text::has_text,
 };
 
 /// What becomes of clients that a file does not have.
@@ -35,43 +36,6 @@ pub(crate) enum Missing {
     #[default]
     Keep,
     Remove,
-}
-
-/// What an import makes of each line.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-#[schemars(rename = "ImportReport")]
-pub(crate) struct Report {
-    pub(crate) new: usize,
-    pub(crate) changed: usize,
-    pub(crate) unchanged: usize,
-    pub(crate) wrong: usize,
-    /// Clients that the file does not have, where they are to go.
-    pub(crate) removed: usize,
-    pub(crate) lines: Vec<LineReport>,
-}
-
-/// What an import makes of a line.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct LineReport {
-    /// From 1, that of the columns' names.
-    pub(crate) line: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) id: Option<String>,
-    pub(crate) outcome: Outcome,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) column: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) message: Option<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(rename = "LineOutcome")]
-pub(crate) enum Outcome {
-    New,
-    Changed,
-    Unchanged,
-    Wrong,
 }
 
 /// Policy and report of an import.
@@ -183,29 +147,6 @@ fn tell(
         line.outcome = Outcome::Wrong;
     }
     Ok(())
-}
-
-impl Report {
-    /// Lines that are wrong, as fields: `/LINE/COLUMN`; so many at most.
-    pub(crate) fn wrong_lines(&self, count_max: usize) -> Vec<FieldError> {
-        let wrong = self.lines.iter().filter(|line| line.outcome == Outcome::Wrong);
-        wrong
-            .take(count_max)
-            .map(|line| {
-                let pointer =
-                    format!("/{}{}", line.line, line.column.map(|column| format!("/{column}")).unwrap_or_default());
-                FieldError::invalid(
-                    pointer,
-                    format!("line {}: {}", line.line, line.message.as_deref().unwrap_or_default()),
-                )
-            })
-            .collect()
-    }
-
-    /// Has the file changed anything?
-    pub(crate) fn changes(&self) -> usize {
-        self.new + self.changed + self.removed
-    }
 }
 
 /// Is it one identity? Others stand for all that begin so, or for a network.

@@ -1,7 +1,10 @@
 //! What was counted in a stretch of time: a second, a minute, an hour. Spans are added up exactly, and packed into a few
 //! bytes for the store.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
 
 pub(crate) use tidegate_fleet::{DecisionTotals, LimitTotals};
 
@@ -10,6 +13,21 @@ pub(crate) const PARTS_MAX: usize = 1_000;
 
 /// The way in which [`Span::pack`] writes.
 const FORMAT: u8 = 2;
+
+pub(crate) const MINUTE: i64 = 60;
+pub(crate) const HOUR: i64 = 3_600;
+
+/// A minute that is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Minute {
+    /// Unix seconds when it began.
+    pub(crate) at: i64,
+    /// By full names.
+    pub(crate) span: Span<String>,
+}
+
+/// Numbers under which the store knows limits, and the hour in which it was told last that they are used.
+pub(crate) type Numbers = HashMap<String, (u64, i64)>;
 
 /// A stretch of time; limits, tiers and rules are told apart by `K`.
 #[derive(Clone, PartialEq, Eq, Debug)]

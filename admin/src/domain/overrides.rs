@@ -8,7 +8,7 @@ use serde_json::Value;
 use tidegate::policy::{Client, Override, Policy};
 
 use crate::domain::{
-    change_list::Edited,
+    edited_policy::Edited,
     editor::Editing,
     error::{FieldError, Problem},
     objects::{self, Kind, Object, ObjectKey, client_id},

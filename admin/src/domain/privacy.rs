@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::store::data_directory::SECRET_BYTES;
+use crate::base::secrets::SECRET_BYTES;
 
 /// How identities are shown that were seen in traffic, the clearest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]

@@ -6,6 +6,9 @@ use std::{fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The server itself, and commands on its machine, in versions and in the audit log. No user has this name.
+pub(crate) const SERVER: &str = "tidegate";
+
 /// Of a person or a token. Each may what those before it may.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

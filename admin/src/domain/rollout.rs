@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeSet, iter, sync::Arc};
 
-use crate::{
-    domain::{
-        error::Problem,
-        published::{Published, Shared},
-    },
-    store::rollouts::Rollout,
+use crate::domain::{
+    error::Problem,
+    published::{Published, Shared},
+    version::Rollout,
 };
 
 /// What each node should have.

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{rt, web::Data};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -20,10 +19,17 @@ use tidegate_fleet::wire::{
 use tidegate_listener::OwnerCounts;
 use tokio::{
     sync::watch::{Receiver, Sender},
+    task::spawn_local,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use crate::{app::State, fleet::registry::Outcome};
+use crate::{
+    base::event_log::Events,
+    domain::privacy::Privacy,
+    fleet::registry::{Fleet, Outcome},
+    metrics::collector::Figures,
+    store::database::Store,
+};
 
 /// Identities at once: a node watches so many.
 const WATCHES_MAX: usize = 8;
@@ -40,8 +46,23 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LINGERS: Duration = Duration::from_secs(5);
 
 /// All of them.
-#[derive(Debug, Default)]
-pub(crate) struct Watches(Mutex<Open>);
+#[derive(Debug)]
+pub(crate) struct Watches {
+    open: Mutex<Open>,
+    context: TailContext,
+}
+
+/// What the live tail needs of the server.
+#[derive(Debug)]
+pub(crate) struct TailContext {
+    pub(crate) events: Arc<Events>,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) store: Store,
+    pub(crate) figures: Arc<Figures>,
+    pub(crate) privacy: Privacy,
+    /// True when the server is being stopped.
+    pub(crate) stopping: Receiver<bool>,
+}
 
 #[derive(Debug, Default)]
 struct Open {
@@ -118,8 +139,13 @@ pub(crate) struct Looking {
 }
 
 impl Watches {
+    /// Creates a live tail that nobody reads.
+    pub(crate) fn new(context: TailContext) -> Self {
+        Self { open: Mutex::default(), context }
+    }
+
     /// Adds a reader, of this user, of the decisions about an identity. The error says why that cannot be.
-    pub(crate) fn look(&self, state: &Data<State>, user: &str, who: QueryIdentity) -> Result<Looking, &'static str> {
+    pub(crate) fn look(self: &Arc<Self>, user: &str, who: QueryIdentity) -> Result<Looking, &'static str> {
         let mut open = self.lock();
         let Open { by_who, opened } = &mut *open;
         let of_user = by_who.values().filter(|watch| watch.who != who && watch.readers().of(user) > 0).count();
@@ -137,13 +163,13 @@ impl Watches {
                 *opened += 1;
                 let watch = Arc::new(Watch {
                     who: new.key().clone(),
-                    name: state.events.id(*opened),
+                    name: self.context.events.id(*opened),
                     since: Timestamp::now(),
                     gathered: Mutex::default(),
                     news: Sender::new(()),
                     readers: Mutex::default(),
                 });
-                rt::spawn(gather(state.clone(), Arc::clone(&watch)));
+                spawn_local(gather(Arc::clone(self), Arc::clone(&watch)));
                 Arc::clone(new.insert(watch))
             }
         };
@@ -164,9 +190,32 @@ impl Watches {
         !has_place || idle >= LINGERS
     }
 
+    /// Identities that were seen in traffic, as they may be shown; whom somebody named, he knows.
+    pub(crate) fn shown(&self, mut outcome: Outcome, named: Option<&QueryIdentity>) -> Outcome {
+        let TailContext { figures, privacy, .. } = &self.context;
+        let identity = named.and_then(|QueryIdentity { kind, value }| Identity::new(kind, value).ok());
+        let values = identity.map(|identity| figures.engine().counted_values(identity)).unwrap_or_default();
+        let is_named =
+            |who: &SeenIdentity| identity.is_some_and(|named| named.kind() == who.kind) && values.contains(&who.value);
+        for told in outcome.answers.values_mut() {
+            let (NodeReply::Watch(decisions) | NodeReply::Sample(decisions)) = told else { continue };
+            for decision in &mut decisions.decisions {
+                for who in decision.identities.iter_mut().filter(|who| !is_named(who)) {
+                    who.value = privacy.show(&who.kind, &who.value);
+                }
+                decision.limit_id = decision.limit_id.take().map(|limit| figures.shown(&limit));
+                // A path may name somebody.
+                if named.is_none() && !privacy.is_clear() {
+                    decision.endpoint = None;
+                }
+            }
+        }
+        outcome
+    }
+
     fn lock(&self) -> MutexGuard<'_, Open> {
         // Nothing in here panics.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -209,8 +258,9 @@ impl Drop for Looking {
 }
 
 /// Asks the nodes for as long as somebody looks.
-async fn gather(state: Data<State>, watch: Arc<Watch>) {
-    let mut stopping = state.stopping.subscribe();
+async fn gather(tail: Arc<Watches>, watch: Arc<Watch>) {
+    let TailContext { fleet, store, stopping, .. } = &tail.context;
+    let mut stopping = stopping.clone();
     let (mut looks, mut tells) = (interval(LOOK_EVERY), interval(TELL_EVERY));
     for ticks in [&mut looks, &mut tells] {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -219,11 +269,12 @@ async fn gather(state: Data<State>, watch: Arc<Watch>) {
     let mut looked_at = Instant::now();
     while !*stopping.borrow() {
         tokio::select! {
-            _ = stopping.changed() => {}
+            // Without its sender there is no server any more.
+            Err(_) = stopping.changed() => return,
             _ = tells.tick() => watch.tell(),
             Some((node, is_well)) = asked.next() => {
                 if is_well {
-                    asked.push(ask(&state, &watch, node));
+                    asked.push(ask(&tail, &watch, node));
                 } else {
                     // With the next look again.
                     are_asked.remove(&node);
@@ -232,14 +283,14 @@ async fn gather(state: Data<State>, watch: Arc<Watch>) {
             _ = looks.tick() => {
                 if watch.news.receiver_count() > 0 {
                     looked_at = Instant::now();
-                } else if state.watches.close(&watch, looked_at.elapsed()) {
+                } else if tail.close(&watch, looked_at.elapsed()) {
                     return;
                 }
-                let (own, elsewhere) = state.fleet.names(&state.store).await;
+                let (own, elsewhere) = fleet.names(store).await;
                 watch.knows(&own, elsewhere);
                 for node in own {
                     if are_asked.insert(node.clone()) {
-                        asked.push(ask(&state, &watch, node));
+                        asked.push(ask(&tail, &watch, node));
                     }
                 }
             }
@@ -248,13 +299,14 @@ async fn gather(state: Data<State>, watch: Arc<Watch>) {
 }
 
 /// Asks a node what it saw since it was asked last, no more often than readers are told; is it to be asked again?
-async fn ask(state: &State, watch: &Watch, node: String) -> (String, bool) {
+async fn ask(tail: &Watches, watch: &Watch, node: String) -> (String, bool) {
     let next = Instant::now() + TELL_EVERY;
     let (at, after) = (Timestamp::now(), watch.gathered().nodes.get(&node).map_or(0, |node| node.after));
     let cursor = Some(WatchCursor { watch: watch.name.clone(), after });
     let ask = NodeQuery::Watch { who: watch.who.clone(), for_ms: WATCH_MS_MAX, cursor };
-    let outcome = state.fleet.ask(&state.store, Some(slice::from_ref(&node)), &ask).await;
-    let told = outcome.ok().and_then(|outcome| shown(state, outcome, Some(&watch.who)).answers.remove(&node));
+    let TailContext { fleet, store, .. } = &tail.context;
+    let outcome = fleet.ask(store, Some(slice::from_ref(&node)), &ask).await;
+    let told = outcome.ok().and_then(|outcome| tail.shown(outcome, Some(&watch.who)).answers.remove(&node));
     let is_well = matches!(told, Some(NodeReply::Watch(_)));
     watch.gathered().take_in(&node, told, at);
     sleep_until(next).await;
@@ -333,28 +385,6 @@ impl Gathered {
         let since_ms = watch.since.as_millisecond();
         json!({ "who": watch.who, "since_ms": since_ms, "nodes": nodes, "silent": silent, "failed": failed })
     }
-}
-
-/// Identities that were seen in traffic, as they may be shown; whom somebody named, he knows.
-pub(crate) fn shown(state: &State, mut outcome: Outcome, named: Option<&QueryIdentity>) -> Outcome {
-    let identity = named.and_then(|QueryIdentity { kind, value }| Identity::new(kind, value).ok());
-    let values = identity.map(|identity| state.figures.engine().counted_values(identity)).unwrap_or_default();
-    let is_named =
-        |who: &SeenIdentity| identity.is_some_and(|named| named.kind() == who.kind) && values.contains(&who.value);
-    for told in outcome.answers.values_mut() {
-        let (NodeReply::Watch(decisions) | NodeReply::Sample(decisions)) = told else { continue };
-        for decision in &mut decisions.decisions {
-            for who in decision.identities.iter_mut().filter(|who| !is_named(who)) {
-                who.value = state.privacy.show(&who.kind, &who.value);
-            }
-            decision.limit_id = decision.limit_id.take().map(|limit| state.figures.shown(&limit));
-            // A path may name somebody.
-            if named.is_none() && !state.privacy.is_clear() {
-                decision.endpoint = None;
-            }
-        }
-    }
-    outcome
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_fleet::wire::Acknowledgement;
 
-use crate::store::versions::Version;
+use crate::domain::version::Version;
 
 /// How long seconds are kept, in seconds.
 const KEPT_S: i64 = 900;
@@ -176,7 +176,7 @@ mod tests {
             author: String::new(),
             message: String::new(),
             published_at: published_at.to_owned(),
-            carry: crate::store::versions::Carries::default(),
+            carry: crate::domain::version::Carries::default(),
             follows: version - 1,
         };
         let (second, third) = (version(2, "2026-03-01T10:00:00Z"), version(3, "2026-03-01T10:05:00Z"));

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use actix_web::web::Bytes;
+use bytes::Bytes;
 use serde_json::json;
 use tidegate_fleet::{
     ErrorCounts, QueryHandler,
@@ -29,16 +29,18 @@ pub(crate) use self::{
     rows::{NodeDetails, NodeRow, Overshoot, Trouble},
 };
 use crate::{
-    app::Periods,
-    base::event_log::{Events, Topic},
-    domain::{error::Problem, rollout::Targets},
+    base::{
+        event_log::{Events, Topic},
+        periods::Periods,
+    },
+    domain::{error::Problem, rollout::Targets, version::Version},
     fleet::{
         clock_skew::Ahead,
         node_history::{NodeSecond, Past},
         snapshot_push::Pushing,
     },
     metrics::collector::Figures,
-    store::{database::Store, versions::Version},
+    store::{database::Store, nodes::NODES_MAX},
 };
 
 /// A node reports every second: without a word for so long, something is wrong with it.
@@ -47,8 +49,6 @@ const GONE: Duration = Duration::from_secs(5);
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 /// How long one that is gone is remembered.
 const REMEMBERED: Duration = Duration::from_hours(24);
-/// Nodes that are known at once; the ones that are gone longest make room for others.
-pub(crate) const NODES_MAX: usize = 10_000;
 /// What may wait for a reader before it is told to start again.
 const WAITING_MAX: usize = 32;
 /// The kind of errors that a process counts where it refuses to reserve, since the caller has its share of reservations.

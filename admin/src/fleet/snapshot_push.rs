@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use actix_web::web::Bytes;
+use bytes::Bytes;
 use serde_json::json;
 use tidegate::policy;
 use tidegate_fleet::wire::{
@@ -15,12 +15,10 @@ use tidegate_fleet::wire::{
 };
 use tokio::{sync, task::spawn_blocking};
 
-use crate::{
-    domain::{
-        error::Problem,
-        published::{Published, Shared},
-    },
-    store::versions::{Carries, Version},
+use crate::domain::{
+    error::Problem,
+    published::{Published, Shared},
+    version::{Carries, Version},
 };
 
 /// Bytes of a piece.

@@ -3,7 +3,7 @@
 
 use actix_web::{HttpRequest, cookie::Cookie};
 
-use crate::store::versions::sha256;
+use crate::base::sha256::sha256;
 
 /// Cookies of one family that a browser keeps: all are sent with each request.
 const KEPT_MAX: usize = 4;

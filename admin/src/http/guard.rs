@@ -25,23 +25,19 @@ use actix_web::{
 };
 
 use crate::{
-    app::State,
+    auth::principal::{Credential, Who, sender_of},
     base::{
-        addresses::address,
         caller::{self, working_for},
         secrets::{TOKEN_PREFIX, now},
+        sha256::sha256,
     },
-    capacity::body_budget::{FREE_BYTES, HeldBody},
+    capacity::body_budget::FREE_BYTES,
     domain::{
         error::Problem,
-        objects::Kind,
-        roles::{May, Need, Permission, Person, Role},
+        roles::{May, Need, Permission, Person},
     },
-    http::{
-        openapi::{Part, Permit},
-        request_id::request_id,
-    },
-    store::{audit::Audit, sessions::Session, versions::sha256},
+    http::{client_address::address, held_body::HeldBody, request_id::request_id, state::State},
+    store::{audit::Audit, sessions::Session},
 };
 
 pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
@@ -49,93 +45,6 @@ pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
 /// Does this only look?
 pub(crate) fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
-}
-
-/// An authenticated caller.
-#[derive(Clone, Debug)]
-pub(crate) struct Who {
-    /// As the audit log has it: a user's name, or `token:NAME`.
-    pub(crate) name: String,
-    /// The user, or the user who made the token.
-    pub(crate) behind: String,
-    /// Of the connection.
-    pub(crate) address: String,
-    /// Of the request by which he was known.
-    pub(crate) request_id: String,
-    pub(crate) may: May,
-    /// Of the objects that he may change; `None`: all that his role may.
-    pub(crate) kinds: Option<Vec<Kind>>,
-    pub(crate) by: Credential,
-}
-
-/// What somebody has shown.
-#[derive(Clone, Debug)]
-pub(crate) enum Credential {
-    Session(Session),
-    /// SHA-256 of a token.
-    Token(String),
-}
-
-impl Who {
-    /// `None`: a node's token.
-    pub(crate) fn role(&self) -> Option<Role> {
-        match self.may {
-            May::Role(role) => Some(role),
-            May::Node => None,
-        }
-    }
-
-    /// A line of the audit log on what he did.
-    pub(crate) fn did<'a>(&'a self, action: &'a str, object: &'a str, result: &'a str) -> Audit<'a> {
-        let Self { name, address, request_id, .. } = self;
-        Audit { actor: name, address, action, object, result, request_id }
-    }
-
-    /// Is it this user himself, or a token that he answers for?
-    pub(crate) fn is_user(&self, name: &str) -> bool {
-        self.behind == name
-    }
-
-    /// Refuses who may not end or remove what `author` made: he himself may, and an editor.
-    pub(crate) fn check_own(&self, author: &str) -> Result<(), Problem> {
-        if self.name == author || self.role().is_some_and(|role| role >= Role::Editor) {
-            return Ok(());
-        }
-        let shows = self.shows();
-        Err(Problem::Forbidden(format!(
-            "This is of {author}; others need the role `editor`. What you show is {shows}."
-        )))
-    }
-
-    /// SHA-256 of the token of the session that asks.
-    pub(crate) fn token_of_session(&self) -> Option<&str> {
-        match &self.by {
-            Credential::Session(session) => Some(&session.token_sha256),
-            Credential::Token(_) => None,
-        }
-    }
-
-    /// Refuses who may not do what needs this.
-    fn check(&self, need: Need) -> Result<(), Problem> {
-        let may = match need {
-            Need::Nothing | Need::Known => true,
-            Need::Role(needed) => self.role().is_some_and(|role| role >= needed),
-            Need::Person => matches!(self.by, Credential::Session(_)),
-            Need::Node => self.may == May::Node,
-        };
-        if may {
-            return Ok(());
-        }
-        Err(Problem::Forbidden(format!("{} What you show is {}.", need.says(), self.shows())))
-    }
-
-    fn shows(&self) -> String {
-        match (&self.by, self.may) {
-            (Credential::Session(_), may) => format!("a session of the role `{}`", may.name()),
-            (Credential::Token(_), May::Role(role)) => format!("a token of the role `{}`", role.name()),
-            (Credential::Token(_), May::Node) => "a token of the scope `node`".to_owned(),
-        }
-    }
 }
 
 /// Who asks; found out once for each request.
@@ -153,14 +62,6 @@ pub(crate) fn sender(request: &HttpRequest) -> Option<String> {
     let found = request.extensions();
     let who = found.get::<Found>()?.who.as_ref().ok()?;
     Some(sender_of(who.may, &who.name, &who.behind).to_owned())
-}
-
-/// Returns the sender that requests of a caller with this right, name and user count for.
-pub(crate) fn sender_of<'a>(may: May, name: &'a str, user: &'a str) -> &'a str {
-    match may {
-        May::Role(_) => user,
-        May::Node => name,
-    }
 }
 
 /// Refuses a request whose sender may not do what needs this. Returns the sender, where one is needed.
@@ -217,12 +118,6 @@ impl<P: Permission> FromRequest for By<P> {
     }
 }
 
-impl<P: Permission> Part for By<P> {}
-
-impl<P: Permission> Permit for By<P> {
-    const NEED: Need = P::NEED;
-}
-
 /// The first argument of a handler that is open to everybody.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anyone;
@@ -234,12 +129,6 @@ impl FromRequest for Anyone {
     fn from_request(_: &HttpRequest, _: &mut Payload) -> Self::Future {
         ready(Ok(Self))
     }
-}
-
-impl Part for Anyone {}
-
-impl Permit for Anyone {
-    const NEED: Need = Need::Nothing;
 }
 
 /// Marks a request of a call that anyone may make, which therefore takes a small body only.
@@ -305,7 +194,7 @@ fn write(request: &HttpRequest, who: Option<&Who>, result: &str) {
     let actor = who.map_or("", |who| &who.name);
     let request_id = &request_id(request);
     let line = Audit { actor, address: &address, action: "refused", object: &object, result, request_id };
-    state.refusals.write(state, line);
+    state.refusals.write(state.audit_log(), line);
 }
 
 async fn find(request: &ServiceRequest) -> Found {

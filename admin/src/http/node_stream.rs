@@ -16,14 +16,13 @@ use tokio::{
 };
 
 use crate::{
-    app::State,
-    domain::{error::Problem, published::Shared, rollout::Targets},
+    auth::principal::Who,
+    domain::{error::Problem, published::Shared, rollout::Targets, version::Version},
     fleet::{
         registry::{Connection, Message},
         snapshot_push::cut,
     },
-    http::guard::{self, Who},
-    store::versions::Version,
+    http::{guard, state::State},
 };
 
 /// Versions that a reader may have missed without being slow.
@@ -188,7 +187,7 @@ impl Reader {
         }
         let pushed = self.state.fleet.pushing.packed(target).await?;
         let pieces = match self.sent {
-            0 => pushed.pieces(&crate::store::versions::Carries::default()).collect::<VecDeque<_>>(),
+            0 => pushed.pieces(&crate::domain::version::Carries::default()).collect::<VecDeque<_>>(),
             had if had + 1 == version => pushed.pieces(&target.version.carry).collect(),
             had => pushed.pieces(&self.state.store.carries_since(had, version).await?).collect(),
         };

@@ -31,21 +31,21 @@ use serde_json::{Value, json};
 
 use self::schemas::Schemas;
 pub(crate) use self::{
-    document::{DOCUMENT, Document, PREFIX},
+    document::PREFIX,
     page::STYLE,
-    parts::{
-        Accepted, Answers, Arguments, Created, IfMatch, IfNoneMatch, LastEventId, NoContent, Part, Permit, Tagged,
-    },
+    parts::{Accepted, Answers, Arguments, Created, IfMatch, IfNoneMatch, LastEventId, NoContent, Part, Tagged},
 };
 use crate::{
-    app::State,
     domain::{
-        error::{Code, Problem, ProblemBody},
+        error::Problem,
         roles::{Known, Need},
     },
     http::{
+        api_document::DOCUMENT,
         extract::query,
         guard::{By, OpenCall, check, is_safe},
+        problem::{Code, ProblemBody},
+        state::State,
     },
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_listener::SharedAnswer;
 use tokio::time::timeout;
 
-use crate::app::State;
+use crate::{base::secrets::now, publish::publisher::Publisher, store::database::Store};
 
 /// A database that could be written is not tried again for so long.
 const WELL_FOR: Duration = Duration::from_secs(5);
@@ -20,8 +20,8 @@ pub(crate) struct Readiness(SharedAnswer<Result<(), String>>);
 
 impl Readiness {
     /// What keeps the server from being ready, in words.
-    pub(crate) async fn check(&self, state: &State) -> Result<(), String> {
-        let (stored, in_force) = (state.publisher.in_force().version.version, state.publisher.engine().version());
+    pub(crate) async fn check(&self, publisher: &Publisher, store: &Store, node: &str) -> Result<(), String> {
+        let (stored, in_force) = (publisher.in_force().version.version, publisher.engine().version());
         if in_force == 0 {
             return Err("no policy is in force".to_owned());
         }
@@ -32,9 +32,9 @@ impl Readiness {
         }
         // One try at a time: asking often costs the database nothing.
         let try_writing = || {
-            let (store, node) = (state.store.clone(), state.figures.node().to_owned());
+            let (store, node) = (store.clone(), node.to_owned());
             async move {
-                match timeout(PATIENCE, store.try_writing(&node, crate::base::secrets::now())).await {
+                match timeout(PATIENCE, store.try_writing(&node, now())).await {
                     Ok(Ok(())) => Ok(()),
                     Ok(Err(error)) => Err(format!("the database cannot be written: {error}")),
                     Err(_) => {

@@ -26,13 +26,13 @@ use crate::{
     base::event_log::{Events, Topic},
     domain::{
         error::Problem,
+        metric_types::HOUR,
         objects::{Kind, ObjectKey, client_id},
         published::{Published, Shared},
     },
     fleet::registry::{Fleet, RefusedForRoom, Trouble},
     metrics::{
         collector::{Counts, Figures, OwnerKind},
-        ring::HOUR,
         sample::Sample,
         telemetry::Telemetry,
     },

@@ -148,13 +148,11 @@ mod tests {
     use crate::{
         domain::{
             objects::{Kind, ObjectKey},
-            published::{Revised, write_first},
+            published::Revised,
+            version::{Carries, Version},
         },
-        store::{
-            audit::Audit,
-            data_directory::DataFolder,
-            versions::{Carries, Version},
-        },
+        publish::stored_policy::write_first,
+        store::{audit::Audit, data_directory::DataFolder},
     };
 
     fn published(version: u64, revisions: impl IntoIterator<Item = (String, u64)>) -> Published {

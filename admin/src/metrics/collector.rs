@@ -23,21 +23,21 @@ use tokio::{
 
 pub(crate) use self::{
     history::{Asked, Range},
-    persistence::{Counts, Kept, Numbers},
+    persistence::{Counts, Kept},
 };
 use crate::{
     base::event_log::{Events, Topic},
     capacity::work_queue::Queries,
     domain::{
         error::Problem,
-        metric_types::{DecisionTotals, LimitTotals},
+        metric_types::{DecisionTotals, LimitTotals, Minute},
         privacy::Privacy,
     },
     metrics::{
         clock::FiguresClock,
         endpoints::{Endpoint, Endpoints, Met, Seen},
         remotes::Remotes,
-        ring::{Minute, Ring, SECONDS},
+        ring::{Ring, SECONDS},
         sample::{AllTotals, LimitFigures, OwnerFigures, OwnersEvent, PartFigures, Rates, Sample, Second, rates_over},
         sums::Sums,
         top::{Denied, Heaviest, Hit, Identity, Of, Top, TopBy, of_seconds},

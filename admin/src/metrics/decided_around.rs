@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    metrics::ring::MINUTE,
+    domain::metric_types::MINUTE,
     store::{database::Store, metrics::FigureRow},
 };
 
@@ -81,11 +81,8 @@ pub(crate) async fn decided_around(store: &Store, instants: &[Timestamp]) -> sql
 mod tests {
     use super::*;
     use crate::{
-        domain::{
-            metric_types::{DecisionTotals, Span},
-            published::write_first,
-        },
-        metrics::{collector::Numbers, ring::Minute},
+        domain::metric_types::{DecisionTotals, Minute, Numbers, Span},
+        publish::stored_policy::write_first,
         store::data_directory::DataFolder,
     };
 

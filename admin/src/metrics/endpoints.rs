@@ -218,7 +218,7 @@ fn is_id(segment: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{domain::privacy::Keys, store::data_directory::SECRET_BYTES};
+    use crate::{base::secrets::SECRET_BYTES, domain::privacy::Keys};
 
     fn text(path: &str) -> Text {
         let name = |name| Short::whole(name).expect("short");

@@ -13,10 +13,13 @@ use tidegate_fleet::{
 };
 use tokio::time::Instant;
 
-use crate::metrics::{
-    ring::{Minute, Ring, Running},
-    sums::Sums,
-    top::Hit,
+use crate::{
+    domain::metric_types::Minute,
+    metrics::{
+        ring::{Ring, Running},
+        sums::Sums,
+        top::Hit,
+    },
 };
 
 /// The heaviest keys of a node that was not heard for so long are not shown any more.

@@ -13,7 +13,7 @@ use tidegate::LimitIndex;
 use tidegate_fleet::owner_of;
 
 use crate::{
-    domain::metric_types::{DecisionTotals, LimitTotals, PARTS_MAX, Parts, Span},
+    domain::metric_types::{DecisionTotals, LimitTotals, MINUTE, Minute, PARTS_MAX, Parts, Span},
     metrics::sums::Sums,
 };
 
@@ -22,8 +22,6 @@ use crate::{
 pub(crate) const SECONDS: i64 = 900;
 /// Seconds of other nodes that are kept, all together.
 const OTHERS_MAX: usize = 20_000;
-pub(crate) const MINUTE: i64 = 60;
-pub(crate) const HOUR: i64 = 3_600;
 
 /// One second.
 #[derive(Debug)]
@@ -44,15 +42,6 @@ pub(crate) struct Busy {
     parts: Box<[(LimitIndex, [u32; 3])]>,
     /// Those that are in the whole alone.
     pub(crate) left_out: u64,
-}
-
-/// A minute that is over.
-#[derive(Clone, Debug)]
-pub(crate) struct Minute {
-    /// Unix seconds when it began.
-    pub(crate) at: i64,
-    /// By full names.
-    pub(crate) span: Span<String>,
 }
 
 #[derive(Debug, Default)]

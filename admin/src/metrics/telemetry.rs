@@ -1,27 +1,19 @@
 //! What the admin server counts of itself, in the text format of `OpenMetrics`. Labels have a fixed number of values: no
 //! names of people, limits or keys.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
-    metrics::{
-        counter::Counter,
-        family::{Family, MetricConstructor},
-        gauge::Gauge,
-        histogram::Histogram,
-        info::Info,
-    },
+    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
     registry::Registry,
 };
 use tidegate_listener::{ConnectionCollector, ConnectionLimiter};
 
-use crate::domain::error::{Code, Problem};
+use crate::{domain::error::Problem, store::database_metrics::Meter};
 
 /// The media type of [`Telemetry::text`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Upper bounds of what the store takes, in seconds.
-const STORE_SECONDS: [f64; 8] = [0.000_1, 0.000_5, 0.002_5, 0.01, 0.05, 0.25, 1.0, 5.0];
 
 /// All of it.
 #[derive(Debug)]
@@ -39,24 +31,6 @@ pub(crate) struct Telemetry {
     figures: Family<Outcome, Gauge>,
 }
 
-/// What the store is asked for.
-#[derive(Debug)]
-pub(crate) struct Meter {
-    seconds: Family<Operation, Histogram, Buckets>,
-    errors: Family<Operation, Counter>,
-}
-
-/// Something that the store does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asking {
-    /// Waiting for one's turn to change something.
-    Begin,
-    /// Bringing a change to the disk.
-    Commit,
-    /// Reading a session: what every call begins with.
-    Session,
-}
-
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Status {
     status: u16,
@@ -65,41 +39,6 @@ struct Status {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Outcome {
     result: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Operation {
-    operation: &'static str,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Buckets;
-
-impl MetricConstructor<Histogram> for Buckets {
-    fn new_metric(&self) -> Histogram {
-        Histogram::new(STORE_SECONDS)
-    }
-}
-
-impl Default for Meter {
-    fn default() -> Self {
-        Self { seconds: Family::new_with_constructor(Buckets), errors: Family::default() }
-    }
-}
-
-impl Meter {
-    pub(crate) fn took(&self, asking: Asking, took: Duration, is_well: bool) {
-        let operation = match asking {
-            Asking::Begin => "begin",
-            Asking::Commit => "commit",
-            Asking::Session => "session",
-        };
-        let operation = Operation { operation };
-        self.seconds.get_or_create(&operation).observe(took.as_secs_f64());
-        if !is_well {
-            self.errors.get_or_create(&operation).inc();
-        }
-    }
 }
 
 impl Telemetry {
@@ -148,10 +87,10 @@ impl Telemetry {
 
     /// A publish came to its end.
     pub(crate) fn published<T>(&self, outcome: &Result<T, Problem>) {
-        let result = match outcome.as_ref().map_err(Problem::code) {
+        let result = match outcome {
             Ok(_) => "published",
-            Err(Code::Conflict | Code::PreconditionRequired) => "conflict",
-            Err(Code::Internal | Code::Storage) => "failed",
+            Err(Problem::Conflict(_) | Problem::PreconditionRequired(_)) => "conflict",
+            Err(Problem::Internal(_) | Problem::Storage(_)) => "failed",
             Err(_) => "refused",
         };
         self.publishes.get_or_create(&Outcome { result }).inc();
@@ -159,12 +98,12 @@ impl Telemetry {
 
     /// A try to sign in by a password came to its end.
     pub(crate) fn signed_in<T>(&self, outcome: &Result<T, Problem>) {
-        let result = match outcome.as_ref().map_err(Problem::code) {
+        let result = match outcome {
             Ok(_) => "done",
-            Err(Code::WrongCredentials) => "wrong",
-            Err(Code::FactorNeeded) => "code_needed",
-            Err(Code::WrongFactor) => "wrong_code",
-            Err(Code::TooMany) => "limited",
+            Err(Problem::WrongCredentials { .. }) => "wrong",
+            Err(Problem::CodeNeeded) => "code_needed",
+            Err(Problem::WrongCode { .. }) => "wrong_code",
+            Err(Problem::TooMany { .. }) => "limited",
             Err(_) => "failed",
         };
         self.sign_ins.get_or_create(&Outcome { result }).inc();

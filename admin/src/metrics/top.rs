@@ -12,8 +12,8 @@ use tidegate::LimitIndex;
 use tidegate_fleet::{OwnerKind, SAMPLED_ONE_IN, owner_of};
 
 use crate::{
-    domain::metric_types::LimitTotals,
-    metrics::ring::{MINUTE, Second},
+    domain::metric_types::{LimitTotals, MINUTE},
+    metrics::ring::Second,
 };
 
 /// Ticks between two looks.

@@ -2,3 +2,4 @@
 
 pub(crate) mod policy_file;
 pub(crate) mod publisher;
+pub(crate) mod stored_policy;

@@ -8,9 +8,18 @@ use serde::Serialize;
 use tidegate::{Snapshot, formats::Format, policy::Policy};
 
 use crate::{
-    base::startup_error::StartError,
-    domain::{diff::changed, objects::sort_clients, published::Stored},
-    store::{database::Store, versions::FromFile},
+    base::{sha256::sha256, startup_error::StartError},
+    domain::{
+        diff::changed,
+        objects::sort_clients,
+        published::{Published, document},
+        version::Version,
+    },
+    publish::stored_policy::{Stored, write_whole},
+    store::{
+        database::{Change, Store},
+        versions::FromFile,
+    },
 };
 
 /// A policy from a file.
@@ -48,7 +57,30 @@ impl PolicyFile {
         let failed = |error: sqlx::Error| StartError::Database { database: database.clone(), why: error.to_string() };
         let mut change = store.change().await.map_err(failed)?;
         let (targets, _) = Stored::read(&mut change, &database).await.map_err(failed)?.compile(None)?;
-        targets.newest.follow(store, change, &self, targets.staged.is_some()).await.map_err(failed)
+        self.write(&targets.newest, store, change, targets.staged.is_some()).await.map_err(failed)
+    }
+
+    /// Writes the policy of the file as the next version, if that is to be done. `newest` is the newest one in `change`; while it
+    /// is on its way, nothing is published.
+    async fn write(
+        &self,
+        newest: &Published,
+        store: &Store,
+        mut change: Change,
+        is_on_its_way: bool,
+    ) -> sqlx::Result<PolicyFileOutcome> {
+        let document = document(&self.policy).map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
+        let last = FromFile::read(&mut change, &self.name).await?;
+        let Version { version, sha256: live, .. } = &newest.version;
+        let outcome = decide(self, &sha256(&document), last.as_ref(), *version, live);
+        if outcome == PolicyFileOutcome::Published && is_on_its_way {
+            return Ok(PolicyFileOutcome::Waits);
+        }
+        if outcome == PolicyFileOutcome::Published {
+            let message = format!("From {}", self.name);
+            write_whole(store, change, &newest.policy, &self.policy, version + 1, &message, Some(&self.name)).await?;
+        }
+        Ok(outcome)
     }
 }
 

@@ -28,24 +28,28 @@ use tokio::{
 
 pub(crate) use self::rollback::{RollBack, TriedBack};
 use crate::{
-    base::user_turns::{UserTurn, UserTurns},
+    base::{
+        sha256::sha256,
+        user_turns::{UserTurn, UserTurns},
+    },
     capacity::shared_work::SharedWork,
     domain::{
-        change_list::{ChangeList, Edited, check_carry, check_message, edit, invalid},
-        client_import::Report,
+        change_list::{ChangeList, check_carry, check_message, edit, invalid},
+        edited_policy::Edited,
         error::Problem,
+        import_report::Report,
         objects::{Kind, ObjectKey},
         overrides,
         published::{Published, Revised, Shared, columns, document, names, parse},
         rollout::{Goes, Staged, Targets},
+        version::{Carries, Rollout, Version},
     },
     fleet::registry::Fleet,
     metrics::telemetry,
     store::{
         audit::Audit,
         database::Store,
-        rollouts::Rollout,
-        versions::{Answered, Carries, KeptVersion, NewVersion, Version, sha256},
+        versions::{Answered, KeptVersion, NewVersion},
     },
 };
 

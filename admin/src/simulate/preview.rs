@@ -26,9 +26,9 @@ use crate::{
     domain::{
         change_list::{default_domain, parse},
         error::{FieldError, Problem},
+        json::pointer_of,
         published::Published,
     },
-    http::extract::body::pointer_of,
     simulate::{
         description::Words,
         question::{first_seed, wrong_rows},

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, fs::File, sync::Arc};
 
-use actix_web::web::Data;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,17 +14,22 @@ use tidegate_replay::{
 };
 
 use crate::{
-    app::State,
     capacity::work_queue::Place,
     domain::{
         change_list::{TriedList, default_domain, edit_at, invalid},
         error::{FieldError, Problem},
-        privacy::Keys,
+        json::pointer_of,
+        privacy::{Keys, Privacy},
         published::{Published, Shared},
     },
-    http::extract::body::pointer_of,
-    publish::publisher::parse_stored,
-    simulate::{now, recorder::Sampler, run::About},
+    publish::publisher::{Publisher, parse_stored},
+    simulate::{
+        recorder::{Recorder, Sampler},
+        run::About,
+        time::now,
+        uploads::Uploads,
+    },
+    store::database::Store,
 };
 
 /// A question that is longer is not kept with its answer.
@@ -114,6 +118,16 @@ pub(super) fn first_seed() -> u32 {
     1
 }
 
+/// What a question is made ready from.
+#[derive(Clone, Debug)]
+pub(crate) struct QuestionContext {
+    pub(crate) publisher: Arc<Publisher>,
+    pub(crate) store: Store,
+    pub(crate) privacy: Privacy,
+    pub(crate) uploads: Arc<Uploads>,
+    pub(crate) recorder: Option<Arc<Recorder>>,
+}
+
 /// A question, ready to be answered.
 pub(crate) struct Prepared {
     pub(crate) policies: [Option<Snapshot>; 2],
@@ -154,30 +168,35 @@ pub(crate) enum Prepare {
 }
 
 /// Makes a question ready: what the database knows is asked here, the work is done in the question's place for such work.
-pub(crate) async fn prepare(state: Data<State>, place: Place, mut ask: Ask) -> Result<Prepared, Problem> {
-    let present = state.publisher.published();
+pub(crate) async fn prepare(context: QuestionContext, place: Place, mut ask: Ask) -> Result<Prepared, Problem> {
+    let present = context.publisher.published();
     if let Asked::Made(made) = &mut ask.traffic {
         made.start.get_or_insert_with(|| now().to_string());
     }
     // Asked again, it is the same policy that is meant.
     for chosen in [&mut ask.a, &mut ask.b] {
         if matches!(chosen, Chosen::Live) {
-            *chosen = Chosen::Version(state.publisher.in_force().version.version);
+            *chosen = Chosen::Version(context.publisher.in_force().version.version);
         }
     }
-    let stored = [stored(&state, &present, &ask.a, "/a").await?, stored(&state, &present, &ask.b, "/b").await?];
-    place.work(move || ready(&state, &present, ask, stored)).await?
+    let stored = [stored(&context, &present, &ask.a, "/a").await?, stored(&context, &present, &ask.b, "/b").await?];
+    place.work(move || ready(&context, &present, ask, stored)).await?
 }
 
 /// What the database keeps of a policy that was chosen: a version that is not in force, or a draft.
-async fn stored(state: &State, present: &Published, chosen: &Chosen, pointer: &str) -> Result<Option<String>, Problem> {
+async fn stored(
+    context: &QuestionContext,
+    present: &Published,
+    chosen: &Chosen,
+    pointer: &str,
+) -> Result<Option<String>, Problem> {
     Ok(match chosen {
         Chosen::Version(version) if *version != present.version.version => {
             let absent = || Problem::field(format!("{pointer}/version"), format!("there is no version {version}"));
-            Some(state.store.version(*version).await?.ok_or_else(absent)?.1)
+            Some(context.store.version(*version).await?.ok_or_else(absent)?.1)
         }
         Chosen::Draft(id) => {
-            let found = state.store.draft(id, &Timestamp::now().to_string()).await?;
+            let found = context.store.draft(id, &Timestamp::now().to_string()).await?;
             let absent = || Problem::field(format!("{pointer}/draft"), format!("there is no draft `{id}`"));
             Some(found.ok_or_else(absent)?.1)
         }
@@ -191,10 +210,15 @@ pub(super) fn wrong_rows(problems: Vec<RowProblem>, pointer: impl Fn(&RowProblem
     Problem::Invalid(problems.into_iter().map(field).collect())
 }
 
-fn ready(state: &State, present: &Shared, ask: Ask, stored: [Option<String>; 2]) -> Result<Prepared, Problem> {
+fn ready(
+    context: &QuestionContext,
+    present: &Shared,
+    ask: Ask,
+    stored: [Option<String>; 2],
+) -> Result<Prepared, Problem> {
     let asked = serde_json::to_string(&ask).ok().filter(|asked| asked.len() <= KEPT_BYTES_MAX);
     let asked = asked.and_then(|asked| serde_json::from_str(&asked).ok()).map(Arc::new);
-    let Gathered { mut traffic, of, about, start, domain } = gather(state, ask.traffic)?;
+    let Gathered { mut traffic, of, about, start, domain } = gather(context, ask.traffic)?;
     let [stored_a, stored_b] = stored;
     let mut policies =
         [document(present, ask.a, stored_a, "/a", start)?, document(present, ask.b, stored_b, "/b", start)?];
@@ -206,7 +230,7 @@ fn ready(state: &State, present: &Shared, ask: Ask, stored: [Option<String>; 2])
             check_tiers(&policies, made)?;
             policies.iter_mut().flatten().for_each(|(policy, _)| made.assign(policy));
         }
-        Prepare::Recorded { hidden, .. } if state.privacy.keys != Keys::Clear => {
+        Prepare::Recorded { hidden, .. } if context.privacy.keys != Keys::Clear => {
             *hidden = Some(only_live_values(present, &policies)?);
         }
         Prepare::Log { domain, tiers, .. } => {
@@ -237,7 +261,7 @@ struct Gathered {
     domain: Option<(String, &'static str)>,
 }
 
-fn gather(state: &State, asked: Asked) -> Result<Gathered, Problem> {
+fn gather(context: &QuestionContext, asked: Asked) -> Result<Gathered, Problem> {
     Ok(match asked {
         Asked::Made(MadeAsk { rows, seed, start, domain }) => {
             let start = start.map_or_else(|| Ok(now()), |text| text.parse());
@@ -255,7 +279,7 @@ fn gather(state: &State, asked: Asked) -> Result<Gathered, Problem> {
         }
         Asked::Log(LogAsk { upload, domain, tiers }) => {
             let pointer = "/traffic/log/upload";
-            let found = state.uploads.open_file(&upload).map_err(|error| {
+            let found = context.uploads.open_file(&upload).map_err(|error| {
                 Problem::field(pointer, format!("the upload cannot be read: {error}; send it again"))
             })?;
             let absent = || Problem::field(pointer, "there is no such upload; it may have expired");
@@ -266,7 +290,7 @@ fn gather(state: &State, asked: Asked) -> Result<Gathered, Problem> {
             Gathered { traffic, of, about, start, domain: Some((domain, "/traffic/log/domain")) }
         }
         Asked::Recorded => {
-            let recorder = state.recorder.as_ref().ok_or_else(|| {
+            let recorder = context.recorder.as_ref().ok_or_else(|| {
                 Problem::field("/traffic", "nothing is recorded; start the server with --record, such as --record 1/10")
             })?;
             let (records, about) = recorder.recorded();

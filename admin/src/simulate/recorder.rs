@@ -35,7 +35,7 @@ use tidegate_replay::{
 };
 use tokio::time;
 
-use crate::store::data_directory::SECRET_BYTES;
+use crate::base::secrets::SECRET_BYTES;
 
 /// How long requests are kept.
 pub(crate) const KEPT: Duration = Duration::from_mins(15);

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_replay::{Utc, compare::Summary};
 
-use crate::{domain::privacy::Keys, simulate::recorder::Recorded};
+use crate::{
+    domain::privacy::Keys,
+    simulate::{recorder::Recorded, time::now},
+};
 
 /// Where a run is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -80,7 +83,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn end(&mut self, state: State, error: Option<String>) {
-        (self.state, self.error, self.ended_at) = (state, error, Some(super::now()));
+        (self.state, self.error, self.ended_at) = (state, error, Some(now()));
     }
 }
 

@@ -10,22 +10,21 @@ use std::{
     time::Duration,
 };
 
-use actix_web::web::Data;
 use tidegate::time::SECOND_NS;
 use tidegate_replay::{Utc, compare::ComparisonResult};
 use tokio::{sync::watch, time};
 
 use crate::{
-    app,
+    auth::principal::Who,
     base::secrets::secret,
-    domain::{error::Problem, privacy::Keys},
-    http::guard::Who,
+    domain::{error::Problem, privacy::Privacy},
     simulate::{
         execution::{Ended, Stop, answer, caught},
-        now,
         question::{Prepare, Prepared},
         run::{Run, State},
         run_files::{self, DAYS_MAX, RUNS_MAX},
+        time::now,
+        uploads::Uploads,
     },
     store::data_directory::make_private,
 };
@@ -42,6 +41,9 @@ const TICK: Duration = Duration::from_hours(1);
 #[derive(Debug)]
 pub(crate) struct Runs {
     folder: PathBuf,
+    /// How identities are shown in what is found of recorded requests.
+    privacy: Privacy,
+    uploads: Arc<Uploads>,
     state: Mutex<Held>,
     /// What was found takes much memory until it is read: one at a time.
     reading: Mutex<()>,
@@ -110,20 +112,20 @@ impl Held {
 /// A place in the queue, for a question that is still made ready: who has none need not try.
 #[derive(Debug)]
 pub(crate) struct Place {
-    server: Data<app::State>,
+    runs: Arc<Runs>,
     coming: Coming,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.server.runs.held().coming.retain(|coming| coming.id != self.coming.id);
+        self.runs.held().coming.retain(|coming| coming.id != self.coming.id);
     }
 }
 
 impl Place {
     /// Puts the run into the queue.
     pub(crate) fn fill(self, prepared: Prepared) -> Result<Run, Problem> {
-        let runs = &self.server.runs;
+        let runs = &self.runs;
         let mut held = runs.held();
         held.coming.retain(|coming| coming.id != self.coming.id);
         if held.is_closed {
@@ -141,7 +143,7 @@ impl Place {
             ended_at: None,
             policy_version: prepared.policy_version,
             asked: prepared.asked.clone(),
-            keys: matches!(prepared.traffic, Prepare::Recorded { .. }).then_some(self.server.privacy.keys),
+            keys: matches!(prepared.traffic, Prepare::Recorded { .. }).then_some(runs.privacy.keys),
             about: prepared.about.clone(),
             done: 0,
             of: prepared.of,
@@ -152,8 +154,8 @@ impl Place {
         held.runs.push((run, Stop::default()));
         held.queue.push_back((id.clone(), prepared));
         if !held.is_working {
-            let server = self.server.clone();
-            let thread = thread::Builder::new().name("what-if".to_owned()).spawn(move || server.runs.work(&server));
+            let worker = Arc::clone(runs);
+            let thread = thread::Builder::new().name("what-if".to_owned()).spawn(move || worker.work());
             match thread {
                 Ok(thread) => (held.is_working, held.thread) = (true, Some(thread)),
                 Err(error) => {
@@ -171,18 +173,19 @@ impl Place {
 
 impl Runs {
     /// With the runs that earlier processes kept in this folder, but for those of recorded requests that show identities
-    /// more clearly than `keys`.
-    pub(crate) fn open(folder: PathBuf, keys: Keys) -> io::Result<Self> {
+    /// more clearly than `privacy` has them shown.
+    pub(crate) fn open(folder: PathBuf, privacy: Privacy, uploads: Arc<Uploads>) -> io::Result<Self> {
         make_private(&folder)?;
         let (runs, too_clear): (Vec<Run>, Vec<Run>) = run_files::read_all(&folder)?
             .into_iter()
-            .partition(|run| run.about.recorded.is_none() || run.keys.is_some_and(|shown| shown >= keys));
+            .partition(|run| run.about.recorded.is_none() || run.keys.is_some_and(|shown| shown >= privacy.keys));
         for run in &too_clear {
             run_files::remove(&folder, &run.id);
         }
         run_files::tidy(&folder)?;
         let held = Held { runs: runs.into_iter().map(|run| (run, Stop::default())).collect(), ..Held::default() };
-        let runs = Self { folder, state: Mutex::new(held), reading: Mutex::default(), changed: watch::Sender::new(()) };
+        let (state, changed) = (Mutex::new(held), watch::Sender::new(()));
+        let runs = Self { folder, privacy, uploads, state, reading: Mutex::default(), changed };
         runs.forget_old(&mut runs.held(), 0);
         Ok(runs)
     }
@@ -197,16 +200,15 @@ impl Runs {
     }
 
     /// Takes a place for one more.
-    pub(crate) fn place(server: &Data<app::State>, who: &Who) -> Result<Place, Problem> {
+    pub(crate) fn place(self: &Arc<Self>, who: &Who) -> Result<Place, Problem> {
         let id = secret().map_err(|error| Problem::Internal(error.to_string()))?[..16].to_owned();
-        let runs = &server.runs;
-        let mut held = runs.held();
-        runs.forget_old(&mut held, 1);
+        let mut held = self.held();
+        self.forget_old(&mut held, 1);
         held.check_room(&who.name, &who.behind)?;
         let coming = Coming { id, author: who.name.clone(), behind: who.behind.clone() };
         held.coming.push(coming.clone());
         drop(held);
-        Ok(Place { server: server.clone(), coming })
+        Ok(Place { runs: Arc::clone(self), coming })
     }
 
     /// Newest first, without what they found.
@@ -286,15 +288,15 @@ impl Runs {
     }
 
     /// Works off the queue.
-    fn work(&self, server: &app::State) {
+    fn work(&self) {
         while let Some((id, prepared, stop)) = self.next() {
             let upload = match &prepared.traffic {
                 Prepare::Log { upload, .. } => Some(upload.clone()),
                 _ => None,
             };
-            let ended = caught(|| self.found(&id, prepared, server, &stop));
+            let ended = caught(|| self.found(&id, prepared, &stop));
             if let Some(upload) = upload {
-                server.uploads.used(&upload);
+                self.uploads.used(&upload);
             }
             self.end(&id, ended);
         }
@@ -318,14 +320,8 @@ impl Runs {
     }
 
     /// Answers a question, and writes down what was found.
-    fn found(
-        &self,
-        id: &str,
-        prepared: Prepared,
-        server: &app::State,
-        stop: &Stop,
-    ) -> Result<(Run, ComparisonResult), Ended> {
-        let (outcome, about) = answer(prepared, server.privacy, stop, |progress| {
+    fn found(&self, id: &str, prepared: Prepared, stop: &Stop) -> Result<(Run, ComparisonResult), Ended> {
+        let (outcome, about) = answer(prepared, self.privacy, stop, |progress| {
             if let Some((run, _)) = self.held().runs.iter_mut().find(|(run, _)| run.id == id) {
                 (run.done, run.at) = progress;
             }
@@ -402,7 +398,7 @@ mod tests {
     use tidegate_replay::traffic::TrafficPlan;
 
     use super::*;
-    use crate::simulate::run::About;
+    use crate::{base::secrets::SECRET_BYTES, domain::privacy::Keys, simulate::run::About};
 
     fn run(number: usize, state: State) -> (Run, Stop) {
         let run = Run {
@@ -486,7 +482,9 @@ mod tests {
     #[test]
     fn a_user_who_asks_for_many_runs_loses_their_own() {
         let folder = TempDir::new().expect("a folder");
-        let runs = Runs::open(folder.path().to_owned(), Keys::default()).expect("a folder");
+        let uploads = Arc::new(Uploads::open(folder.path().join("uploads")).expect("a folder"));
+        let privacy = Privacy::new(Keys::default(), &[0; SECRET_BYTES]);
+        let runs = Runs::open(folder.path().join("simulations"), privacy, uploads).expect("a folder");
         let mut held = runs.held();
         let add = |held: &mut Held, user: &str, count: usize| {
             for _ in 0..count {

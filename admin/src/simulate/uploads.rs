@@ -18,7 +18,7 @@ use tokio::time;
 use crate::{
     base::secrets::secret,
     domain::error::Problem,
-    simulate::now,
+    simulate::time::now,
     store::data_directory::{make_private, private},
 };
 

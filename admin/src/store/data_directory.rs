@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::base::startup_error::StartError;
+use crate::base::{secrets::SECRET_BYTES, startup_error::StartError};
 
 const LOCK: &str = "tidegate.lock";
 pub(crate) const DATABASE: &str = "tidegate.db";
@@ -18,8 +18,6 @@ pub(crate) const DATABASE: &str = "tidegate.db";
 const UNFINISHED: &str = "tidegate.db.new";
 /// Where the secret of hashed identities was kept that is in the database now.
 const SECRET: &str = "tidegate.secret";
-/// Length of that secret.
-pub(crate) const SECRET_BYTES: usize = 32;
 const MARKER: &str = "This folder belongs to Tidegate. Its database is tidegate.db.\n";
 /// Bits of a mode by which other users may do anything, and by which every user may write.
 const OF_OTHERS: u32 = 0o077;

@@ -30,10 +30,10 @@ use crate::{
         user_turns::{CallerTurn, CallerTurns},
     },
     capacity::read_turns::ReadTurns,
-    metrics::telemetry::{Asking, Meter},
     store::{
         address::DatabaseUrl,
         data_directory::DATABASE,
+        database_metrics::{Asking, Meter},
         error::{Broken, Trouble, trouble},
     },
 };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use sqlx::postgres::PgDatabaseError;
 
-use crate::store::database::sqlite;
+use crate::{domain::error::Problem, store::sqlite_code};
 
 /// Why nothing can be written, or whether it was.
 #[derive(Debug)]
@@ -64,15 +64,37 @@ pub(crate) fn trouble(error: &sqlx::Error) -> Option<Trouble> {
             if let Some(error) = error.try_downcast_ref::<PgDatabaseError>() {
                 return of_state(error.code());
             }
-            match sqlite::result_code(&**error)? {
-                sqlite::code::BUSY => Some(Trouble::Busy),
-                sqlite::code::READONLY => Some(Trouble::ReadOnly),
-                sqlite::code::FULL => Some(Trouble::Full),
-                sqlite::code::IOERR | sqlite::code::CANTOPEN => Some(Trouble::Unreachable),
+            match sqlite_code::result_code(&**error)? {
+                sqlite_code::BUSY => Some(Trouble::Busy),
+                sqlite_code::READONLY => Some(Trouble::ReadOnly),
+                sqlite_code::FULL => Some(Trouble::Full),
+                sqlite_code::IOERR | sqlite_code::CANTOPEN => Some(Trouble::Unreachable),
                 _ => None,
             }
         }
         _ => None,
+    }
+}
+
+impl From<sqlx::Error> for Problem {
+    fn from(error: sqlx::Error) -> Self {
+        let storage = |why: &str| {
+            tracing::warn!(%error, "{why}");
+            Self::Storage(why.to_owned())
+        };
+        match trouble(&error) {
+            Some(Trouble::Full) => storage("The disk of the database is full"),
+            Some(Trouble::Busy) => storage("The database is too busy; try again"),
+            Some(Trouble::Gone) => storage("The database was removed or replaced; restart the server"),
+            Some(Trouble::ReadOnly) => storage("The database takes no changes"),
+            Some(Trouble::Unreachable) => storage("The database cannot be reached"),
+            Some(Trouble::Unknown) => {
+                tracing::warn!(%error, "the database broke off before it said whether it kept a change");
+                Self::Unknown
+            }
+            Some(Trouble::Text) => Self::field("", "a text has a NUL character, which the database cannot hold"),
+            None => Self::Internal(format!("database: {error}")),
+        }
     }
 }
 

@@ -6,11 +6,7 @@ use sqlx::{AssertSqlSafe, query, query_as};
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
-    domain::metric_types::Span,
-    metrics::{
-        collector::Numbers,
-        ring::{HOUR, MINUTE, Minute},
-    },
+    domain::metric_types::{HOUR, MINUTE, Minute, Numbers, Span},
     store::database::Store,
 };
 
@@ -211,10 +207,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        domain::{
-            metric_types::{DecisionTotals, LimitTotals},
-            published::write_first,
-        },
+        domain::metric_types::{DecisionTotals, LimitTotals},
+        publish::stored_policy::write_first,
         store::data_directory::DataFolder,
     };
 

@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod data_directory;
 pub(crate) mod database;
+pub(crate) mod database_metrics;
 pub(crate) mod drafts;
 pub(crate) mod error;
 pub(crate) mod metrics;
@@ -13,6 +14,7 @@ pub(crate) mod rollouts;
 pub(crate) mod second_factors;
 pub(crate) mod secrets;
 pub(crate) mod sessions;
+pub(crate) mod sqlite_code;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tokens;

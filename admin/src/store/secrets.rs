@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sqlx::{query, query_scalar};
 
-use crate::store::{data_directory::SECRET_BYTES, database::Store};
+use crate::{base::secrets::SECRET_BYTES, store::database::Store};
 
 impl Store {
     /// The secret of this name; it is `first` where there is none yet.

@@ -5,10 +5,10 @@ use sqlx::{query, query_as};
 use crate::{
     base::secrets::SessionLife,
     domain::roles::Role,
-    metrics::telemetry::Asking,
     store::{
         audit::Audit,
         database::{Change, Store},
+        database_metrics::Asking,
         users::read_role,
     },
 };
@@ -260,7 +260,7 @@ async fn use_up(change: &mut Change, new: &NewSession<'_>) -> sqlx::Result<bool>
 mod tests {
     use super::*;
     use crate::{
-        domain::published::write_first,
+        publish::stored_policy::write_first,
         store::{
             data_directory::DataFolder,
             users::{Edit, Means, Outcome},

@@ -4,10 +4,10 @@ use sqlx::{query, query_as, query_scalar};
 
 use crate::{
     domain::{objects::Kind, roles::May},
-    metrics::telemetry::Asking,
     store::{
         audit::{Audit, USED_FIRST},
         database::Store,
+        database_metrics::Asking,
     },
 };
 

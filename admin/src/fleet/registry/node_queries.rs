@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use actix_web::web::Bytes;
+use bytes::Bytes;
 use futures_util::future::join_all;
 use schemars::JsonSchema;
 use serde::Serialize;

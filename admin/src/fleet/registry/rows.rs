@@ -10,14 +10,13 @@ use tidegate_fleet::{
 };
 
 use crate::{
-    domain::metric_types::DecisionTotals,
+    domain::{metric_types::DecisionTotals, version::Version},
     fleet::{
         clock_skew::Ahead,
         node_history::{NodeEvent, NodeSecond},
         registry::Node,
     },
     metrics::collector::{Figures as OwnFigures, Own},
-    store::versions::Version,
 };
 
 /// Memory is told in such steps, bytes: less changes all the time.

@@ -28,12 +28,17 @@ use tidegate_fleet::wire;
 use tokio::time;
 
 use crate::{
-    app::State,
-    base::addresses::{address, network},
+    base::{addresses::network, sha256::sha256},
     capacity::{body_budget::BodyPermit, spool::SpooledBody},
-    domain::error::{FieldError, Problem},
-    http::guard::{OpenCall, sender},
-    store::versions::sha256,
+    domain::{
+        error::{FieldError, Problem},
+        json::json_error,
+    },
+    http::{
+        client_address::address,
+        guard::{OpenCall, sender},
+        state::State,
+    },
 };
 
 /// The largest body.
@@ -222,14 +227,6 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     read_json(text).map_err(|error| Problem::BadJson(json_error(error)))
 }
 
-/// Describes a text that is not JSON, or not the JSON that is read here.
-pub(crate) fn json_error(error: JsonError) -> FieldError {
-    match error {
-        JsonError::Syntax(problem) => FieldError::invalid("", format!("the body is not JSON: {problem}")),
-        JsonError::Field { pointer, message } => FieldError::invalid(pointer, message),
-    }
-}
-
 fn too_large<E: de::Error>(number: impl fmt::Display) -> E {
     E::custom(format!("`{number}` is too large; the largest number is {NUMBER_MAX}"))
 }
@@ -286,18 +283,6 @@ impl<'de> Deserialize<'de> for Exact {
 
         deserializer.deserialize_any(ExactVisitor)
     }
-}
-
-/// `limits[0].burst` as a JSON pointer: `/limits/0/burst`. A `?` stands where the reader did not get to know the name.
-pub(crate) fn pointer_of(path: &str) -> String {
-    path.split(['.', '[']).map(|part| part.trim_end_matches(']')).filter(|part| !matches!(*part, "" | "?")).fold(
-        String::new(),
-        |mut pointer, part| {
-            pointer.push('/');
-            pointer.push_str(part);
-            pointer
-        },
-    )
 }
 
 #[cfg(test)]
@@ -389,12 +374,5 @@ mod tests {
         assert!(
             matches!(read::<Outer>(b"{\"\xff\": 1}"), Err(Problem::BadJson(error)) if error.message.starts_with("the body is not UTF-8 from byte 2"))
         );
-    }
-
-    #[test]
-    fn paths_become_pointers() {
-        assert_eq!(pointer_of("limits[0].burst"), "/limits/0/burst");
-        assert_eq!(pointer_of(".limits[12]"), "/limits/12");
-        assert_eq!(pointer_of(""), "");
     }
 }

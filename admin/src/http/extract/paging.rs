@@ -5,7 +5,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    domain::error::{Problem, stands_here},
+    domain::{
+        error::{Problem, stands_here},
+        text::has_text,
+    },
     store::database::pattern,
 };
 
@@ -76,12 +79,6 @@ impl Search {
         }
         Ok(pattern(&self.q))
     }
-}
-
-/// Does it stand in there? A to Z and a to z are the same.
-pub(crate) fn has_text(text: &str, part: &str) -> bool {
-    let (text, part) = (text.as_bytes(), part.as_bytes());
-    part.is_empty() || text.windows(part.len()).any(|within| within.eq_ignore_ascii_case(part))
 }
 
 /// Of which time.

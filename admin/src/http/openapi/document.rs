@@ -2,24 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use actix_web::web::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    domain::{
-        error::{Code, PROBLEM_JSON, Row},
-        roles::{NEEDS, Need},
-    },
+    domain::roles::{NEEDS, Need},
     http::{
+        api_document::Document,
         guard::{self, CSRF_HEADER},
         openapi::{Answer, Api, Body, Call, Operation, Parameter, page, schemas::bound_numbers},
+        problem::{Code, PROBLEM_JSON, Row},
     },
 };
 
 /// Where the calls are.
 pub(crate) const PREFIX: &str = "/api/v1";
-/// Where the document is, below that.
-pub(crate) const DOCUMENT: &str = "/openapi.json";
 
 /// What the document says before the calls, by heading: what is the same everywhere.
 const GUIDE: [(&str, &[&str]); 6] = [
@@ -80,14 +76,6 @@ const GUIDE: [(&str, &[&str]); 6] = [
         ],
     ),
 ];
-
-/// The documentation of the calls, as it is served.
-#[derive(Debug)]
-pub(crate) struct Document {
-    pub(crate) json: Bytes,
-    /// For people.
-    pub(crate) page: Bytes,
-}
 
 impl Api {
     /// The document of a server whose sessions are in this cookie.

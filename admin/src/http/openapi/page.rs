@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
 
-use crate::{domain::roles::NEEDS, http::openapi::document::DOCUMENT};
+use crate::{domain::roles::NEEDS, http::api_document::DOCUMENT};
 
 /// Of the page; the first half is the dashboard's.
 pub(crate) const STYLE: &str = concat!(include_str!("../../../../web/app/tokens.css"), include_str!("page.css"));

@@ -22,15 +22,17 @@ use serde_json::{Value, json};
 use crate::{
     capacity::work_queue::{CallerWork, Written},
     domain::{
-        error::{Code, Problem},
-        roles::Need,
+        error::Problem,
+        roles::{Need, Permission},
     },
     http::{
         extract::{
             body::{Body, Csv, Files, MERGE_PATCH, MergePatch},
             query::Query,
         },
+        guard::{Anyone, By},
         openapi::{Answer, Operation},
+        problem::Code,
     },
 };
 
@@ -56,6 +58,18 @@ pub(crate) trait Permit: Part {
 /// All arguments of a handler: the first says who may make the call.
 pub(crate) trait Arguments: Part {
     const NEED: Need;
+}
+
+impl<P: Permission> Part for By<P> {}
+
+impl<P: Permission> Permit for By<P> {
+    const NEED: Need = P::NEED;
+}
+
+impl Part for Anyone {}
+
+impl Permit for Anyone {
+    const NEED: Need = Need::Nothing;
 }
 
 impl<T> Part for Data<T> {}

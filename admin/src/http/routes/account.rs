@@ -9,14 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    app::State,
-    auth::{
-        passwords::{self, CallerKind},
-        user_rules::check_password_user,
-    },
+    auth::{passwords, principal::Credential},
     base::secrets::now,
     domain::{
-        error::{Code, Problem},
+        error::Problem,
         objects::Kind,
         roles::{Known, May, Person, Role},
     },
@@ -26,16 +22,18 @@ use crate::{
             paging::{List, Page},
             query::Query,
         },
-        guard::{By, Credential},
+        guard::By,
         openapi::{Api, NoContent},
+        problem::Code,
         routes::{
-            session::know_browser,
+            session::{check_password, know_browser},
             users::{SessionItem, SignsIn, end, list},
         },
+        state::State,
     },
     store::{
         sessions::Ending,
-        users::{Edit, Outcome, User},
+        users::{Edit, Outcome},
     },
 };
 
@@ -111,26 +109,6 @@ async fn password(
         }
         Outcome::Changed | Outcome::LastAdministrator => Err(Problem::Conflict(Vec::new())),
     }
-}
-
-/// Checks that `password`, which stands at `pointer`, is that of the user of this session, and answers the user as they were
-/// before: each change of them changes their revision. Tries are counted by session.
-pub(super) async fn check_password(
-    by: &By<Person>,
-    state: &State,
-    password: String,
-    pointer: &str,
-    action: &str,
-) -> Result<User, Problem> {
-    state.tries.count_known(&by.name, &by.session()?.token_sha256)?;
-    let user = state.store.user(&by.name, now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
-    check_password_user(&user)?;
-    let hash = state.store.login(&by.name).await?.map(|login| login.password_hash);
-    if passwords::verify(password, hash, CallerKind::Known).await? {
-        return Ok(user);
-    }
-    state.refusals.write(state, by.did(action, &format!("user:{}", by.name), "wrong password"));
-    Err(Problem::field(pointer, "this is not your password"))
 }
 
 /// Answers a change by which browsers are known no longer: this one, where its user was signed in, stays so. The change is made

@@ -5,10 +5,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    app::State,
     capacity::work_queue::Queries,
     domain::{error::Problem, roles::Viewer},
-    http::{extract::paging::List, guard::By, openapi::Api},
+    http::{extract::paging::List, guard::By, openapi::Api, state::State},
     live::alerts::Alert,
 };
 

@@ -12,7 +12,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::{
-    app::State,
     capacity::work_queue::Heavy,
     domain::{
         error::Problem,
@@ -25,6 +24,7 @@ use crate::{
         },
         guard::By,
         openapi::Api,
+        state::State,
     },
     store::{
         audit::{AuditLine, Came, Sought},

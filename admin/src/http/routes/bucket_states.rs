@@ -9,16 +9,11 @@ use tidegate::{Identity, policy::Client};
 use tidegate_fleet::wire::{FULLEST_MAX, NodeQuery, NodeReply, PeekedLimit, QueryIdentity};
 
 use crate::{
-    app::State,
     domain::{
-        change_list::default_domain,
-        client_import::is_single,
-        error::{Code, Problem},
-        objects::client_place,
-        roles::Viewer,
+        change_list::default_domain, client_import::is_single, error::Problem, objects::client_place, roles::Viewer,
     },
     fleet::registry::Outcome,
-    http::{extract::body::Body, guard::By, openapi::Api, routes::objects::domain_of},
+    http::{extract::body::Body, guard::By, openapi::Api, problem::Code, routes::objects::domain_of, state::State},
     metrics::top::Denied,
 };
 

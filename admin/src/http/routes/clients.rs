@@ -15,14 +15,16 @@ use serde_json::json;
 use tidegate::policy::{Client, Override};
 
 use crate::{
-    app::State,
+    base::sha256::sha256,
     capacity::work_queue::Heavy,
     domain::{
         change_impact::Effects,
-        change_list::{Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain},
-        client_import::{self, Bulk, Filter, Missing, Report},
+        change_list::{MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain},
+        client_import::{self, Bulk, Filter, Missing},
         diff::changed,
-        error::{Code, Problem},
+        edited_policy::Edited,
+        error::Problem,
+        import_report::Report,
         objects::{Kind, client_id, client_order, client_place},
         overrides,
         published::Published,
@@ -36,14 +38,15 @@ use crate::{
         },
         guard::By,
         openapi::{Api, IfMatch, IfNoneMatch, Tagged},
+        problem::Code,
         routes::{
             bucket_states,
-            objects::{Call, InDomain, Item, Listed, OfPolicy, Unread, domain_of, or_removed, publish_one},
+            objects::{Call, InDomain, Item, Listed, OfPolicy, Unread, changes, domain_of, or_removed, publish_one},
             policy::{Caller, Told, told},
         },
+        state::State,
     },
     publish::publisher::{self, Words},
-    store::versions::sha256,
 };
 
 /// Where each client has to be looked at, so many are counted: to people, more are just many.
@@ -51,8 +54,17 @@ const COUNTED_MAX: usize = 10_000;
 /// So many wrong lines are told where nothing is imported because of them.
 const WRONG_LINES_TOLD: usize = 100;
 
+pub(super) fn calls(api: &mut Api) {
+    api.about("Clients", "Identities that were given a tier or an override.");
+    let id = "`KIND:VALUE`, percent-encoded: `ip:10.0.0.0%2F8`.";
+    calls_for_many(api, id);
+    let client = json!({ "kind": "user", "value": "bob", "tier": "pro" });
+    changes::<Client>(api, Kind::Client, id, client, json!({ "label": "Bob's shop" }));
+    calls_for_overrides(api, id);
+}
+
 /// Lists, and many clients at once: before single ones, whose paths these would be too.
-pub(super) fn calls(api: &mut Api, id: &str) {
+fn calls_for_many(api: &mut Api, id: &str) {
     api.get("/clients", list).says("Clients of a domain", "By kind and value.").refuses(&[Code::NotFound]);
     api.post("/clients/import", import)
         .says(
@@ -85,7 +97,7 @@ pub(super) fn calls(api: &mut Api, id: &str) {
     api.get("/clients/{id}", one).says("A client", "").with("id", id);
 }
 
-pub(super) fn calls_for_overrides(api: &mut Api, id: &str) {
+fn calls_for_overrides(api: &mut Api, id: &str) {
     api.get("/clients/{id}/override", get_override).says("The override of a client", "").with("id", id);
     api.put("/clients/{id}/override", put_override)
         .says(

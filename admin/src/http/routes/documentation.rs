@@ -7,12 +7,11 @@ use actix_web::{
 };
 use serde_json::{Map, Value};
 
-use crate::{
-    app::State,
-    http::{
-        guard::Anyone,
-        openapi::{Api, DOCUMENT, STYLE},
-    },
+use crate::http::{
+    api_document::DOCUMENT,
+    guard::Anyone,
+    openapi::{Api, STYLE},
+    state::State,
 };
 
 pub(super) fn calls(api: &mut Api) {

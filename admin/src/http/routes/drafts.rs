@@ -6,11 +6,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    app::State,
     base::secrets::secret,
     domain::{
         change_list::{ChangeList, check_line},
-        error::{Code, Problem},
+        error::Problem,
         roles::{Editor, Viewer},
     },
     http::{
@@ -21,6 +20,8 @@ use crate::{
         },
         guard::By,
         openapi::{Api, Created, NoContent, PREFIX},
+        problem::Code,
+        state::State,
     },
     store::drafts::{Draft, DraftCaps, DraftOutcome},
 };

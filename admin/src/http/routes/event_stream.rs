@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use crate::{
-    app::State,
+    auth::principal::{Credential, Who},
     base::{
         event_log::{Told, Topic},
         secrets::instant,
@@ -36,8 +36,9 @@ use crate::{
     http::{
         connections::Connection,
         extract::query::Query,
-        guard::{self, By, Credential, Who},
+        guard::{self, By},
         openapi::{Api, LastEventId},
+        state::State,
     },
     simulate::run,
 };
@@ -205,8 +206,7 @@ async fn has_news(looking: &mut Option<Looking>) {
 impl Reader {
     /// `last`: number of the event up to which it was told everything, if it was here before.
     fn new(state: Data<State>, who: Rc<Who>, asked: Asked, watched: Option<&Watched>, last: Option<u64>) -> Self {
-        let (looking, refused) = match watched.cloned().map(|watched| state.watches.look(&state, &who.behind, watched))
-        {
+        let (looking, refused) = match watched.cloned().map(|watched| state.watches.look(&who.behind, watched)) {
             Some(Ok(looking)) => (Some(looking), None),
             Some(Err(why)) => (None, Some(why)),
             None => (None, None),

@@ -23,10 +23,9 @@ use tidegate_middleware::headers;
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
-    app::State,
     capacity::work_queue::Heavy,
     domain::{change_list::default_domain, error::Problem, objects::client_id, published::Published, roles::Viewer},
-    http::{extract::body::Body, guard::By, openapi::Api},
+    http::{extract::body::Body, guard::By, openapi::Api, state::State},
 };
 
 /// How long an explanation waits for the end of a publish. Where limits changed, the engine goes through its whole table.

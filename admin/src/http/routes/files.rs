@@ -22,14 +22,15 @@ use tidegate::{
 };
 
 use crate::{
-    app::State,
+    base::sha256::sha256,
     capacity::work_queue::Heavy,
     domain::{
         change_impact::Effects,
-        change_list::{Edited, still_wanted},
+        change_list::still_wanted,
         client_import::Missing,
         diff::changed,
-        error::{Code, FieldError, Problem},
+        edited_policy::Edited,
+        error::{FieldError, Problem},
         objects::sort_clients,
         overrides::take_ended,
         published::Published,
@@ -40,10 +41,11 @@ use crate::{
         extract::{body::Files, query::Query},
         guard::By,
         openapi::{Api, IfMatch},
+        problem::Code,
         routes::policy::{Caller, told},
+        state::State,
     },
     publish::publisher::{self, Words, parse_stored},
-    store::versions::sha256,
 };
 
 /// So many files, or things that are wrong with them.

@@ -7,7 +7,10 @@ use actix_web::{
 };
 
 use crate::{
-    app::State, base::secrets::now, domain::error::Problem, http::guard::Anyone, metrics::telemetry::MEDIA_TYPE,
+    base::secrets::now,
+    domain::error::Problem,
+    http::{guard::Anyone, state::State},
+    metrics::telemetry::MEDIA_TYPE,
 };
 
 pub(super) fn pages(config: &mut web::ServiceConfig) {
@@ -22,7 +25,7 @@ async fn is_alive(_: Anyone) -> &'static str {
 }
 
 async fn is_ready(_: Anyone, state: Data<State>) -> HttpResponse {
-    match state.readiness.check(&state).await {
+    match state.readiness.check(&state.publisher, &state.store, state.figures.node()).await {
         Ok(()) => HttpResponse::Ok().body(format!("policy version {}\n", state.publisher.engine().version())),
         Err(why) => HttpResponse::ServiceUnavailable().body(format!("{why}\n")),
     }

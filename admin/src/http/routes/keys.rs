@@ -11,15 +11,14 @@ use tidegate_fleet::wire::{
 };
 
 use crate::{
-    app::State,
     base::caller,
     domain::{
         change_list::{MESSAGE_BYTES_MAX, check_line},
-        error::{Code, Problem},
+        error::Problem,
         roles::{Operator, Viewer},
     },
-    fleet::{live_tail::shown, registry::Outcome},
-    http::{extract::body::Body, guard::By, openapi::Api},
+    fleet::registry::Outcome,
+    http::{extract::body::Body, guard::By, openapi::Api, problem::Code, state::State},
 };
 
 /// Longest line that the audit log has of whom it was about, in characters.
@@ -229,7 +228,7 @@ async fn watch(_: By<Operator>, state: Data<State>, body: Body<Watched>) -> Resu
     check_time(for_ms)?;
     let ask = NodeQuery::Watch { who: who.clone(), for_ms, cursor: None };
     let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &ask).await?;
-    Ok(Json(shown(&state, outcome, Some(&who))))
+    Ok(Json(state.watches.shown(outcome, Some(&who))))
 }
 
 async fn sample(_: By<Operator>, state: Data<State>, body: Body<Sampled>) -> Result<Json<Outcome>, Problem> {
@@ -239,7 +238,7 @@ async fn sample(_: By<Operator>, state: Data<State>, body: Body<Sampled>) -> Res
         return Err(Problem::field("/count", format!("from 1 to {DECISIONS_MAX} decisions")));
     }
     let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &NodeQuery::Sample { count, for_ms }).await?;
-    Ok(Json(shown(&state, outcome, None)))
+    Ok(Json(state.watches.shown(outcome, None)))
 }
 
 fn check_time(for_ms: u64) -> Result<(), Problem> {

@@ -12,16 +12,9 @@ use tidegate::{
 };
 
 use crate::{
-    app::State,
     capacity::work_queue::{Heavy, Written},
-    domain::{
-        change_impact::Effects,
-        change_list::ChangeList,
-        error::{Code, Problem},
-        published::Shared,
-        roles::Viewer,
-    },
-    http::{extract::body::Body, guard::By, openapi::Api},
+    domain::{change_impact::Effects, change_list::ChangeList, error::Problem, published::Shared, roles::Viewer},
+    http::{extract::body::Body, guard::By, openapi::Api, problem::Code, state::State},
 };
 
 pub(super) fn calls(api: &mut Api) {

@@ -15,10 +15,9 @@ use tidegate_replay::{
 };
 
 use crate::{
-    app::State,
     auth::passwords,
     domain::{change_list::MESSAGE_BYTES_MAX, privacy::Keys, roles::Viewer},
-    http::{guard::By, openapi::Api},
+    http::{guard::By, openapi::Api, state::State},
     simulate::{
         description::bound,
         recorder::Recorded,

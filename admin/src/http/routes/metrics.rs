@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use tidegate::{Identity, Request, RuleMatch, policy::Domain};
 
 use crate::{
-    app::State,
     capacity::work_queue::Queries,
     domain::{
         error::{Problem, stands_here},
@@ -18,6 +17,7 @@ use crate::{
         extract::{paging::List, query::Query},
         guard::By,
         openapi::Api,
+        state::State,
     },
     metrics::{
         collector::{Asked, HITTER_HALF_LIFE, Range, SAMPLED_ONE_IN, SKETCH_ENTRIES},

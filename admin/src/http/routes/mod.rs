@@ -35,8 +35,9 @@ pub(crate) use self::{dashboard::build, oidc::CALLBACK};
 use crate::{
     domain::{error::Problem, roles::Known},
     http::{
+        api_document::Document,
         guard::{By, guard},
-        openapi::{Api, Document, PREFIX},
+        openapi::{Api, PREFIX},
     },
 };
 
@@ -52,6 +53,8 @@ fn calls(mut api: Api) -> Api {
     meta::calls(&mut api);
     policy::calls(&mut api);
     objects::calls(&mut api);
+    clients::calls(&mut api);
+    objects::calls_for_domains(&mut api);
     versions::calls(&mut api);
     rollout::calls(&mut api);
     files::calls(&mut api);

@@ -11,10 +11,10 @@ use actix_web::{
 use tidegate_fleet::wire::{Acknowledgement, Goodbye, Hello, NodeQuery, NodeReply, ReplyMessage, Report};
 
 use crate::{
-    app::State,
+    auth::principal::Who,
     base::caller,
     domain::{
-        error::{Code, Problem},
+        error::Problem,
         roles::{Admin, Node, Operator, Viewer},
     },
     fleet::{
@@ -28,9 +28,11 @@ use crate::{
             paging::{List, Nothing},
             query::Query,
         },
-        guard::{self, By},
+        guard::By,
         node_stream,
         openapi::{Api, NoContent},
+        problem::Code,
+        state::State,
     },
 };
 
@@ -164,7 +166,7 @@ async fn resync(by: By<Operator>, state: Data<State>, name: Path<String>) -> Res
     resync.await.map_err(|error| Problem::Internal(error.to_string()))?
 }
 
-async fn audit(state: &State, by: &guard::Who, (action, result): (&str, &str), name: &str) -> Result<(), Problem> {
+async fn audit(state: &State, by: &Who, (action, result): (&str, &str), name: &str) -> Result<(), Problem> {
     let object = format!("node:{name}");
     Ok(state.store.audit(by.did(action, &object, result)).await?)
 }

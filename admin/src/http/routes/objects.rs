@@ -10,13 +10,13 @@ use actix_web::{
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tidegate::policy::{Client, Domain, Rule, Tier};
+use tidegate::policy::{Domain, Rule, Tier};
 
 use crate::{
-    app::State,
+    base::sha256::sha256,
     domain::{
         change_list::{ChangeList, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, no_domain},
-        error::{Code, ErrorLocation, FieldError, Problem, RemovedIn},
+        error::{ErrorLocation, FieldError, Problem, RemovedIn},
         objects::{self, Kind, Object, ObjectKey, Usage},
         published::{Published, Revised},
         roles::{Editor, Viewer},
@@ -29,14 +29,14 @@ use crate::{
         },
         guard::By,
         openapi::{Api, IfMatch, IfNoneMatch, Tagged},
-        routes::{
-            clients,
-            policy::{Caller, Told, publish_list},
-        },
+        problem::Code,
+        routes::policy::{Caller, Told, publish_list},
+        state::State,
     },
-    store::versions::{Revision, sha256},
+    store::versions::Revision,
 };
 
+/// The calls about tiers and rules.
 pub(super) fn calls(api: &mut Api) {
     api.about("Tiers", "Named lists of limits that classes of clients get.");
     api.get("/tiers", tiers)
@@ -53,12 +53,10 @@ pub(super) fn calls(api: &mut Api) {
     api.get("/rules/{id}", rule).says("A rule", "").with("id", "Its id.");
     let rule = json!({ "id": "search", "endpoint": "/search", "per": "user", "limits": minute });
     changes::<Rule>(api, Kind::Rule, "Its id.", rule, json!({ "enabled": false }));
-    api.about("Clients", "Identities that were given a tier or an override.");
-    let id = "`KIND:VALUE`, percent-encoded: `ip:10.0.0.0%2F8`.";
-    clients::calls(api, id);
-    let client = json!({ "kind": "user", "value": "bob", "tier": "pro" });
-    changes::<Client>(api, Kind::Client, id, client, json!({ "label": "Bob's shop" }));
-    clients::calls_for_overrides(api, id);
+}
+
+/// The calls about domains.
+pub(super) fn calls_for_domains(api: &mut Api) {
     api.about("Domains", "Name spaces, with settings of their own.");
     api.get("/domains", domains).says("Settings of the domains", "");
     api.get("/domains/{id}", domain).says("Settings of a domain", "").with("id", "Its name.");
@@ -67,7 +65,7 @@ pub(super) fn calls(api: &mut Api) {
 }
 
 /// The calls that change one object.
-fn changes<T: JsonSchema + 'static>(api: &mut Api, kind: Kind, id: &str, example: Value, patched: Value) {
+pub(super) fn changes<T: JsonSchema + 'static>(api: &mut Api, kind: Kind, id: &str, example: Value, patched: Value) {
     let name = kind.name();
     let refused = [Code::Conflict, Code::PreconditionRequired];
     let one = format!("/{name}s/{{id}}");

@@ -16,26 +16,27 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    app::State,
     auth::{
         oidc::{Claimed, Provider},
         oidc_cookie::SignIn,
     },
-    base::{addresses::address, secrets::now},
-    domain::error::{Code, Problem},
+    base::{secrets::now, sha256::sha256},
+    domain::error::Problem,
     http::{
+        client_address::address,
         cookies,
         extract::query::Query,
         guard::{Anyone, Written},
         openapi::Api,
+        problem::Code,
         request_id::request_id,
         routes::session::begin,
+        state::State,
     },
     store::{
         audit::Audit,
         sessions::{Proof, UsedSignIn},
         users::{Edit, Means, Outcome, User},
-        versions::sha256,
     },
 };
 
@@ -322,7 +323,7 @@ fn taken(name: &str) -> Problem {
 fn refused(state: &State, request: &HttpRequest, object: &str, problem: Problem) -> Problem {
     let (address, result, request_id) = (&address(request), &problem.to_string(), &request_id(request));
     let line = Audit { actor: "", address, action: "session.begin", object, result, request_id };
-    state.refusals.write(state, line);
+    state.refusals.write(state.audit_log(), line);
     request.extensions_mut().insert(Written);
     problem
 }

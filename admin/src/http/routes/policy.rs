@@ -19,20 +19,23 @@ use actix_web::{
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
+use tidegate::policy::Policy;
 
 use crate::{
-    app::State,
+    auth::principal::Who,
     capacity::work_queue::{Heavy, Written},
     domain::{
         change_list::ChangeList,
-        error::{Code, Problem},
+        error::Problem,
         roles::{Editor, Need, Role, Viewer},
+        version::Version,
     },
     http::{
         extract::body::Body,
-        guard::{self, By, Who},
+        guard::{self, By},
         openapi::{Answers, Api, Operation, Part, Tagged},
-        routes::versions::WithDocument,
+        problem::Code,
+        state::State,
     },
     publish::{
         policy_file::Compared,
@@ -75,6 +78,15 @@ pub(super) fn calls(api: &mut Api) {
             ],
         }))
         .refuses(&[Code::InUse, Code::LastOfItsKind, Code::Conflict, Code::PreconditionRequired]);
+}
+
+/// The newest version, with its policy.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "VersionWithDocument")]
+struct WithDocument {
+    #[serde(flatten)]
+    version: Version,
+    document: Policy,
 }
 
 async fn policy(_: By<Viewer>, state: Data<State>, heavy: Heavy) -> Result<Tagged<Written<WithDocument>>, Problem> {

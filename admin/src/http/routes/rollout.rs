@@ -9,14 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    app::State,
     domain::{
-        error::{Code, Problem},
+        error::Problem,
         roles::{Editor, Viewer},
         rollout::none_open,
+        version::Rollout,
     },
-    http::{extract::body::Body, guard::By, openapi::Api, routes::policy::author},
-    store::rollouts::Rollout,
+    http::{extract::body::Body, guard::By, openapi::Api, problem::Code, routes::policy::author, state::State},
 };
 
 pub(super) fn calls(api: &mut Api) {

@@ -6,20 +6,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    app::State,
     auth::totp,
-    base::secrets::{instant, now},
-    domain::{
-        error::{Code, Problem},
-        roles::Person,
+    base::{
+        secrets::{instant, now},
+        sha256::sha256,
     },
+    domain::{error::Problem, roles::Person},
     http::{
         extract::body::Body,
         guard::By,
         openapi::{Api, NoContent},
-        routes::{account::check_password, session::random},
+        problem::Code,
+        routes::session::{check_password, random},
+        state::State,
     },
-    store::{second_factors::NewFactor, versions::sha256},
+    store::second_factors::NewFactor,
 };
 
 /// The action of its lines in the audit log.

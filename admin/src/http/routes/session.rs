@@ -10,36 +10,39 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    app::State,
     auth::{
         known_browsers::{KNOWN_FOR_S, KnownBrowser},
         passwords::{self, CallerKind},
         totp,
-        user_rules::{self, SERVER, is_name},
+        user_rules::{self, check_password_user, is_name},
     },
     base::{
-        addresses::address,
         secrets::{instant, now, secret},
+        sha256::sha256,
     },
     domain::{
-        error::{Code, Problem},
-        roles::{Person, Role},
+        error::Problem,
+        roles::{Person, Role, SERVER},
     },
     http::{
+        client_address::address,
         cookies,
         extract::body::Body,
         guard::{Anyone, By},
         openapi::Api,
+        problem::Code,
         request_id::request_id,
-        routes::users::ID_CHARACTERS,
+        state::State,
     },
     store::{
         audit::Audit,
         sessions::{Ending, NewSession, Proof, Session},
-        users::Login,
-        versions::sha256,
+        users::{Login, User},
     },
 };
+
+/// How much of its token's SHA-256 names a session.
+pub(super) const ID_CHARACTERS: usize = 16;
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Session", "Signing in and out.");
@@ -153,7 +156,7 @@ async fn check_credentials(
         // The actor is a user who has shown who they are, which takes all of it.
         let (address, request_id) = (&address(request), &request_id(request));
         let line = Audit { actor: "", address, action: "session.begin", object: &object, result, request_id };
-        state.refusals.write(state, line);
+        state.refusals.write(state.audit_log(), line);
         Err(problem)
     };
     let Some(user) = user.filter(|_| is_right) else {
@@ -220,7 +223,7 @@ async fn report_limit(state: &State, request: &HttpRequest, name: &str) -> Resul
     let request_id = &request_id(request);
     // Of the server itself: lines of a stranger's address may be used up by then.
     let line = Audit { actor: SERVER, address, action: "session.limited", object, result, request_id };
-    state.refusals.write(state, line);
+    state.refusals.write(state.audit_log(), line);
     Ok(())
 }
 
@@ -259,6 +262,26 @@ pub(super) fn know_browser(
         response.add_cookie(&cookie).map_err(|error| Problem::Internal(error.to_string()))?;
     }
     Ok(())
+}
+
+/// Checks that `password`, which stands at `pointer`, is that of the user of this session, and answers the user as they were
+/// before: each change of them changes their revision. Tries are counted by session.
+pub(super) async fn check_password(
+    by: &By<Person>,
+    state: &State,
+    password: String,
+    pointer: &str,
+    action: &str,
+) -> Result<User, Problem> {
+    state.tries.count_known(&by.name, &by.session()?.token_sha256)?;
+    let user = state.store.user(&by.name, now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
+    check_password_user(&user)?;
+    let hash = state.store.login(&by.name).await?.map(|login| login.password_hash);
+    if passwords::verify(password, hash, CallerKind::Known).await? {
+        return Ok(user);
+    }
+    state.refusals.write(state.audit_log(), by.did(action, &format!("user:{}", by.name), "wrong password"));
+    Err(Problem::field(pointer, "this is not your password"))
 }
 
 /// The system has no random numbers.
@@ -379,7 +402,9 @@ async fn set_up(
     let tries_left = state.tries.count(address, "")?;
     if !state.setup.admits(&code) {
         let result = "a code that is none, or has ended";
-        state.refusals.write(&state, Audit { actor: "", address, action: "setup", object: "", result, request_id });
+        state
+            .refusals
+            .write(state.audit_log(), Audit { actor: "", address, action: "setup", object: "", result, request_id });
         return Err(gone());
     }
     user_rules::check(&name, &password)?;

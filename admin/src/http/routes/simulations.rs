@@ -11,12 +11,9 @@ use tidegate_replay::{
 };
 
 use crate::{
-    app::State,
+    auth::principal::Who,
     capacity::work_queue::{Heavy, Queries},
-    domain::{
-        error::{Code, Problem},
-        roles::Viewer,
-    },
+    domain::{error::Problem, roles::Viewer},
     http::{
         extract::{
             body::{Body, Files},
@@ -25,11 +22,12 @@ use crate::{
         },
         guard::By,
         openapi::{Accepted, Api, NoContent, PREFIX},
+        problem::Code,
+        state::State,
     },
     simulate::{
-        self,
         preview::{PreviewAnswer, PreviewAsk, show as show_preview},
-        question::Ask,
+        question::{Ask, prepare},
         run::{Run, State as RunState},
         run_files::DAYS_MAX,
     },
@@ -90,7 +88,7 @@ pub(super) fn calls(api: &mut Api) {
 }
 
 async fn start(by: By<Viewer>, state: Data<State>, body: Files<Ask>) -> Result<Accepted<Run>, Problem> {
-    let run = simulate::start(&state, &by, body).await?;
+    let run = queue_run(&state, &by, body).await?;
     state.store.audit(by.did("simulation.start", &format!("simulation:{}", run.id), "done")).await?;
     Ok(Accepted { location: format!("{PREFIX}/simulations/{}", run.id), body: run })
 }
@@ -104,6 +102,14 @@ async fn preview(
     let published = state.publisher.published();
     let show = move || show_preview(&published, state.figures.engine(), state.recorder.as_deref(), body.value);
     heavy.work(show).await?.map(Json)
+}
+
+/// Puts a run into the queue. Its place there is taken before the question is read.
+async fn queue_run(state: &State, who: &Who, question: Files<Ask>) -> Result<Run, Problem> {
+    let place = state.runs.place(who)?;
+    let question = question.receive(state, &who.behind).await?;
+    let (heavy, ask) = state.heavy.of(&who.behind).place().await?.step(move || question.read()).await?;
+    place.fill(prepare(state.question_context(), heavy, ask?).await?)
 }
 
 /// `q` is looked for in authors and states.

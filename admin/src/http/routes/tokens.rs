@@ -7,10 +7,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 
 use crate::{
-    app::State,
-    base::secrets::{self, instant, now, secret},
+    base::{
+        secrets::{self, instant, now, secret},
+        sha256::sha256,
+    },
     domain::{
-        error::{Code, Problem},
+        error::Problem,
         objects::Kind,
         roles::{Admin, May, Role},
     },
@@ -22,11 +24,10 @@ use crate::{
         },
         guard::By,
         openapi::{Api, Created, NoContent, PREFIX},
+        problem::Code,
+        state::State,
     },
-    store::{
-        tokens::{self, Added},
-        versions::sha256,
-    },
+    store::tokens::{self, Added},
 };
 
 /// How long a token lives unless its end is given, in days.

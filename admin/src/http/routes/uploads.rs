@@ -14,10 +14,9 @@ use tidegate_replay::{
 use tokio::time;
 
 use crate::{
-    app::State,
     capacity::spool::{self, disk_error},
     domain::{
-        error::{Code, FieldError, Problem},
+        error::{FieldError, Problem},
         roles::Viewer,
     },
     http::{
@@ -27,6 +26,8 @@ use crate::{
         },
         guard::By,
         openapi::{Api, Created, NoContent, PREFIX},
+        problem::Code,
+        state::State,
     },
     simulate::uploads::{BYTES_MAX, LINES_MAX, PLAIN_BYTES_MAX, Upload},
 };

@@ -6,14 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    app::State,
     auth::{
         passwords,
         user_rules::{self, NAME_PATTERN, is_name},
     },
     base::secrets::{instant, now},
     domain::{
-        error::{Code, Conflicting, Present, Problem},
+        error::{Conflicting, Present, Problem},
         roles::{Admin, Role, Viewer},
     },
     http::{
@@ -24,7 +23,9 @@ use crate::{
         },
         guard::By,
         openapi::{Api, Created, IfMatch, NoContent, PREFIX, Tagged},
-        routes::second_factor,
+        problem::Code,
+        routes::{second_factor, session::ID_CHARACTERS},
+        state::State,
     },
     store::{
         audit::Audit,
@@ -313,9 +314,6 @@ pub(super) struct SessionItem {
     /// Is it the one that asks?
     is_this: bool,
 }
-
-/// How much of its token's SHA-256 names a session.
-pub(super) const ID_CHARACTERS: usize = 16;
 
 pub(super) async fn list(
     state: &State,

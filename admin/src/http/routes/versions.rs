@@ -13,12 +13,13 @@ use serde_json::json;
 use tidegate::policy::{Difference, Policy, differences};
 
 use crate::{
-    app::State,
+    base::sha256::sha256,
     capacity::work_queue::{Heavy, Queries, Written},
     domain::{
-        error::{Code, Problem},
+        error::Problem,
         objects::ObjectKey,
         roles::{Editor, Viewer},
+        version::Version,
     },
     http::{
         extract::{
@@ -28,11 +29,13 @@ use crate::{
         },
         guard::By,
         openapi::{Api, IfMatch},
+        problem::Code,
         routes::policy::{Caller, told},
+        state::State,
     },
     metrics::decided_around::{DecidedAround, decided_around},
     publish::publisher::{self, RollBack, TriedBack, parse_stored},
-    store::versions::{SoughtVersions, Version, VersionObjects, sha256},
+    store::versions::{SoughtVersions, VersionObjects},
 };
 
 pub(super) fn calls(api: &mut Api) {
@@ -152,15 +155,6 @@ async fn listed(state: &State, versions: Vec<Version>) -> Result<Vec<Listed>, Pr
 async fn stored(state: &State, version: u64) -> Result<(Version, String), Problem> {
     let found = state.store.version(version).await?;
     found.ok_or_else(|| Problem::NotFound(format!("There is no version {version}.")))
-}
-
-/// The newest version, with its policy.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "VersionWithDocument")]
-pub(super) struct WithDocument {
-    #[serde(flatten)]
-    pub(super) version: Version,
-    pub(super) document: Policy,
 }
 
 /// A published version, and what came of it, with its policy.

@@ -9,10 +9,13 @@ use tidegate_fleet::owner_of;
 use tokio::task::spawn_blocking;
 
 use crate::{
-    domain::error::Problem,
+    domain::{
+        error::Problem,
+        metric_types::{HOUR, MINUTE},
+    },
     metrics::{
         collector::Figures,
-        ring::{HOUR, MINUTE, SECONDS, Second},
+        ring::{SECONDS, Second},
         series::{By, Gathering, Series},
     },
     store::{database::Store, metrics::FigureRow},
@@ -218,14 +221,14 @@ mod tests {
 
     use super::*;
     use crate::{
-        base::event_log::Events,
+        base::{event_log::Events, secrets::SECRET_BYTES},
         domain::{
-            metric_types::{LimitTotals, Parts, Span},
+            metric_types::{LimitTotals, Minute, Parts, Span},
             privacy::{Keys, Privacy},
-            published::write_first,
         },
-        metrics::{clock::FiguresClock, ring::Minute},
-        store::data_directory::{DataFolder, SECRET_BYTES},
+        metrics::clock::FiguresClock,
+        publish::stored_policy::write_first,
+        store::data_directory::DataFolder,
     };
 
     const NOW: i64 = 1_800_000_000_000;

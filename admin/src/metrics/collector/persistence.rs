@@ -1,7 +1,6 @@
 //! Minutes on their way into the store: one short transaction a minute, beside everything else.
 
 use std::{
-    collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -9,10 +8,8 @@ use std::{
 use tokio::time::sleep;
 
 use crate::{
-    metrics::{
-        collector::{Figures, Now},
-        ring::Minute,
-    },
+    domain::metric_types::{Minute, Numbers},
+    metrics::collector::{Figures, Now},
     store::{
         database::Store,
         error::{Trouble, trouble},
@@ -42,9 +39,6 @@ pub(crate) struct Counts {
     /// The server is being stopped.
     is_ending: bool,
 }
-
-/// Numbers under which the store knows limits, and the hour in which it was told last that they are used.
-pub(crate) type Numbers = HashMap<String, (u64, i64)>;
 
 impl Kept {
     pub(crate) fn counts(&self) -> Counts {

@@ -9,9 +9,14 @@ use tokio::{
 };
 
 use crate::{
-    domain::{error::Problem, published::Stored},
-    publish::publisher::{Publisher, TURN_IN},
-    store::{rollouts::Rollout, versions::Version},
+    domain::{
+        error::Problem,
+        version::{Rollout, Version},
+    },
+    publish::{
+        publisher::{Publisher, TURN_IN},
+        stored_policy::Stored,
+    },
 };
 
 /// How soon is looked again after one that failed.
@@ -107,7 +112,9 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::{Access, Admin, ConnectionCaps, ErrorCounts, FiguresClock, Keys, Periods, Process, Settings};
+    use crate::{
+        Access, Admin, ConnectionCaps, ErrorCounts, FiguresClock, Keys, Process, Settings, base::periods::Periods,
+    };
 
     /// Viewers and nodes begin with a look; a publish is not to stand behind each of them.
     #[tokio::test]

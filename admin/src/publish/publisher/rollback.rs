@@ -14,16 +14,17 @@ use tokio::task::spawn_blocking;
 use crate::{
     domain::{
         change_impact::Effects,
-        change_list::{Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, conflict, one_stays, still_wanted},
+        change_list::{MESSAGE_BYTES_MAX, MESSAGE_PATTERN, conflict, one_stays, still_wanted},
         diff::{Changed, changed},
+        edited_policy::Edited,
         error::Problem,
         overrides,
         published::Published,
         revert::{Choice, Clash, FieldKey, undo},
         rollout::{Goes, Staged, Targets, none_open},
+        version::Rollout,
     },
     publish::publisher::{Author, Publisher, Words, parse_stored, try_next},
-    store::rollouts::Rollout,
 };
 
 /// What is taken back.

@@ -25,17 +25,17 @@ use crate::{
     },
 };
 
-pub(in crate::store) static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
+pub(crate) static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
 
 /// How long a start waits for the server.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often is asked whether another server published, should a notification be lost.
 const POLL: Duration = Duration::from_secs(2);
 const CHANNEL: &str = "tidegate_published";
-pub(in crate::store) const ANNOUNCE: &str = "NOTIFY tidegate_published";
+pub(crate) const ANNOUNCE: &str = "NOTIFY tidegate_published";
 
 /// Of whoever changes something, in any server: "TIDG".
-pub(in crate::store) const LOCK: i64 = 1_414_087_751;
+pub(crate) const LOCK: i64 = 1_414_087_751;
 
 /// Settings of each connection: every wait has a limit, and an acknowledged change is on the disk. A publish ends after a minute
 /// at the latest. Its connection is idle in a transaction while the server compiles the policy, so that limit is longer.
@@ -50,9 +50,9 @@ const SET_UP: &str = "
 
 /// The server that has the database.
 #[derive(Clone)]
-pub(in crate::store) struct Server {
+pub(crate) struct Server {
     /// The address without what is secret.
-    pub(in crate::store) name: String,
+    pub(crate) name: String,
     options: Box<PgConnectOptions>,
 }
 
@@ -94,7 +94,7 @@ impl Store {
     }
 
     /// Opens the database at this address beside the servers that have it.
-    pub(in crate::store) async fn attach_to_server(url: &DatabaseUrl) -> Result<Self, StartError> {
+    pub(crate) async fn attach_to_server(url: &DatabaseUrl) -> Result<Self, StartError> {
         let Address { any, postgres, name } = url.parse().map_err(StartError::Address)?;
         let explain = |error| explain(&name, &postgres, &error);
         let waited = || StartError::Unreachable { database: name.clone(), why: "it does not answer".to_owned() };
@@ -136,7 +136,7 @@ impl Store {
 }
 
 /// So many connections at most.
-pub(in crate::store) fn pool(connections: u32) -> AnyPoolOptions {
+pub(crate) fn pool(connections: u32) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(PATIENCE)
@@ -146,7 +146,7 @@ pub(in crate::store) fn pool(connections: u32) -> AnyPoolOptions {
 impl Server {
     /// Tells `wake` of each notification, and every few seconds in any case: notifications of a time without a connection
     /// are lost, and some that stand between (poolers) pass none on.
-    pub(in crate::store) async fn listen(&self, wake: impl Fn()) -> Infallible {
+    pub(crate) async fn listen(&self, wake: impl Fn()) -> Infallible {
         let hear = async {
             loop {
                 let Err(error) = self.hear(&wake).await;

@@ -15,7 +15,6 @@ use std::{
 use sqlx::{
     AnyPool, ConnectOptions, Connection,
     any::AnyPoolOptions,
-    error::DatabaseError,
     migrate::{MigrateError, Migrator},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
@@ -25,24 +24,14 @@ use crate::{
     store::{
         data_directory::DataFolder,
         database::{Patience, Place, Store},
+        sqlite_code,
     },
 };
 
-pub(in crate::store) static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
+pub(crate) static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 
 /// Marks a database as Tidegate's; the first migration writes it.
 const APPLICATION_ID: i64 = 1_414_087_751;
-
-/// Primary result codes.
-pub(in crate::store) mod code {
-    pub(crate) const BUSY: i32 = 5;
-    pub(crate) const READONLY: i32 = 8;
-    pub(crate) const IOERR: i32 = 10;
-    pub(in crate::store) const CORRUPT: i32 = 11;
-    pub(crate) const FULL: i32 = 13;
-    pub(crate) const CANTOPEN: i32 = 14;
-    pub(in crate::store) const NOT_A_DATABASE: i32 = 26;
-}
 
 impl Store {
     /// Opens the database of a folder that has one, and brings it to this build's migrations.
@@ -87,7 +76,7 @@ impl Store {
 }
 
 /// Opens the database at `path` beside whoever has it.
-pub(in crate::store) async fn attach(path: &Path) -> Result<Store, StartError> {
+pub(crate) async fn attach(path: &Path) -> Result<Store, StartError> {
     if !path.is_file() {
         return Err(other(
             path,
@@ -105,7 +94,7 @@ pub(in crate::store) async fn attach(path: &Path) -> Result<Store, StartError> {
 }
 
 /// Refuses a database that a server of this build has not opened yet.
-pub(in crate::store) fn check_applied(applied: i64, database: &str) -> Result<(), StartError> {
+pub(crate) fn check_applied(applied: i64, database: &str) -> Result<(), StartError> {
     let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
     match applied.cmp(&known) {
         Ordering::Equal => Ok(()),
@@ -119,8 +108,8 @@ pub(in crate::store) fn check_applied(applied: i64, database: &str) -> Result<()
 
 /// Which file is open under a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::store) struct OpenFile {
-    pub(in crate::store) path: PathBuf,
+pub(crate) struct OpenFile {
+    pub(crate) path: PathBuf,
     device: u64,
     number: u64,
 }
@@ -132,7 +121,7 @@ impl OpenFile {
     }
 
     /// Has nobody removed or replaced it?
-    pub(in crate::store) fn is_in_place(&self) -> bool {
+    pub(crate) fn is_in_place(&self) -> bool {
         Self::of(&self.path).is_ok_and(|now| now == *self)
     }
 }
@@ -193,7 +182,7 @@ async fn migrate(pool: &AnyPool, path: &Path) -> Result<(), StartError> {
 }
 
 /// Is it Tidegate's, whole, and not from the future? Changes nothing.
-pub(in crate::store) async fn look(path: &Path) -> Result<(), StartError> {
+pub(crate) async fn look(path: &Path) -> Result<(), StartError> {
     let explain = |error| explain(path, &error);
     let mut connection = options(path).read_only(true).connect().await.map_err(explain)?;
     let (id,): (i64,) = sqlx::query_as("PRAGMA application_id").fetch_one(&mut connection).await.map_err(explain)?;
@@ -216,21 +205,16 @@ pub(in crate::store) async fn look(path: &Path) -> Result<(), StartError> {
     connection.close().await.map_err(explain)
 }
 
-pub(in crate::store) fn options(path: &Path) -> SqliteConnectOptions {
+pub(crate) fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new().filename(path).busy_timeout(Duration::from_secs(5))
 }
 
-/// The primary one.
-pub(in crate::store) fn result_code(error: &dyn DatabaseError) -> Option<i32> {
-    error.code()?.parse::<i32>().ok().map(|code| code & 0xff)
-}
-
-pub(in crate::store) fn explain(path: &Path, error: &sqlx::Error) -> StartError {
+pub(crate) fn explain(path: &Path, error: &sqlx::Error) -> StartError {
     let database = name(path);
-    match error.as_database_error().and_then(result_code) {
-        Some(code::READONLY) => StartError::ReadOnly(database),
-        Some(code::CORRUPT) => StartError::Damaged { database, why: error.to_string() },
-        Some(code::NOT_A_DATABASE) => StartError::Foreign(database),
+    match error.as_database_error().and_then(sqlite_code::result_code) {
+        Some(sqlite_code::READONLY) => StartError::ReadOnly(database),
+        Some(sqlite_code::CORRUPT) => StartError::Damaged { database, why: error.to_string() },
+        Some(sqlite_code::NOT_A_DATABASE) => StartError::Foreign(database),
         _ => other(path, &error),
     }
 }
@@ -246,7 +230,7 @@ fn name(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{domain::published::write_first, store::audit::Audit};
+    use crate::{publish::stored_policy::write_first, store::audit::Audit};
 
     /// The letters of a path mean nothing in it, and each connection is as it should be.
     #[tokio::test]

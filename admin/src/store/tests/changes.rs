@@ -16,11 +16,11 @@ use tokio::{
 
 use crate::{
     base::caller::working_for,
+    domain::version::Rollout,
     store::{
         audit::Audit,
         database::{Patience, Place, Store},
         error::{Trouble, trouble},
-        rollouts::Rollout,
         tests::{Home, LINE, at_once},
     },
 };

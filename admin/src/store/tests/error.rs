@@ -4,13 +4,16 @@ use std::fs;
 
 use sqlx::{Connection, error::DatabaseError, query, raw_sql};
 
-use crate::store::{
-    audit::Audit,
-    database::{Place, Store},
-    drafts::{Draft, DraftCaps, DraftOutcome},
-    error::{Broken, Trouble, trouble},
-    tests::{Home, LINE},
-    versions::{Carries, NewVersion, Version},
+use crate::{
+    domain::version::{Carries, Version},
+    store::{
+        audit::Audit,
+        database::{Place, Store},
+        drafts::{Draft, DraftCaps, DraftOutcome},
+        error::{Broken, Trouble, trouble},
+        tests::{Home, LINE},
+        versions::NewVersion,
+    },
 };
 
 on_both! {

@@ -3,11 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    domain::metric_types::{DecisionTotals, LimitTotals, Span},
-    metrics::{
-        collector::Numbers,
-        ring::{HOUR, MINUTE, Minute},
-    },
+    domain::metric_types::{DecisionTotals, HOUR, LimitTotals, MINUTE, Minute, Numbers, Span},
     store::{
         database::Store,
         metrics::{FigureRow, HOURS_STAY, MINUTES_STAY},

@@ -54,7 +54,7 @@ use tokio::{runtime, sync::Barrier};
 
 use crate::{
     base::secrets::SessionLife,
-    domain::published::write_first,
+    publish::stored_policy::write_first,
     store::{
         address::DatabaseUrl,
         audit::Audit,

@@ -2,13 +2,10 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use crate::{
-    fleet::registry::NODES_MAX,
-    store::{
-        database::Store,
-        nodes::{Elsewhere, Forgotten, KnownNode},
-        tests::{Home, at_once},
-    },
+use crate::store::{
+    database::Store,
+    nodes::{Elsewhere, Forgotten, KnownNode, NODES_MAX},
+    tests::{Home, at_once},
 };
 
 on_both! {

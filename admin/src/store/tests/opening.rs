@@ -10,14 +10,14 @@ use tidegate_testkit::{
 
 use crate::{
     base::startup_error::StartError,
-    domain::published::write_first,
+    domain::version::Version,
+    publish::stored_policy::write_first,
     store::{
         address::DatabaseUrl,
         backup::{BackupError, backup},
         data_directory::DataFolder,
         database::Store,
         tests::{Home, LINE},
-        versions::Version,
     },
 };
 

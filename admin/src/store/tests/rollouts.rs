@@ -1,9 +1,11 @@
 //! The rollout that is open.
 
-use crate::store::{
-    audit::Audit,
-    rollouts::Rollout,
-    tests::{Home, LINE},
+use crate::{
+    domain::version::Rollout,
+    store::{
+        audit::Audit,
+        tests::{Home, LINE},
+    },
 };
 
 on_both! {

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use tidegate::algorithm::Carry;
 
-use crate::store::{
-    audit::Audit,
-    database::{Store, pattern},
-    rollouts::Rollout,
-    tests::{Home, LINE, at_once},
-    versions::{Answered, Carries, FromFile, KeptVersion, NewVersion, Revision, SoughtVersions, Version, sha256},
+use crate::{
+    base::sha256::sha256,
+    domain::version::{Carries, Rollout, Version},
+    store::{
+        audit::Audit,
+        database::{Store, pattern},
+        tests::{Home, LINE, at_once},
+        versions::{Answered, FromFile, KeptVersion, NewVersion, Revision, SoughtVersions},
+    },
 };
 
 on_both! {
