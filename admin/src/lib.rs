@@ -17,7 +17,7 @@
 //! * `publish`: `stored_policy`, `policy_file`, `publisher`.
 //! * `publish/publisher`: `replication`, `rollback`, `rollout_stages`.
 //! * `auth`: `audit_queue`, `known_browsers`, `last_seen`, `login_limiter`, `oidc_cookie`, `passwords`, `principal`, `setup`, `totp`, `denied_audit`, `secret_lookups`, `user_rules`, `oidc`, `settings`, `command_line_users`.
-//! * `simulate`: `description`, `recorder`, `time`, `run`, `uploads`, `question`, `execution`, `preview`, `run_files`, `runs`.
+//! * `simulate`: `description`, `recorder`, `time`, `about_traffic`, `uploads`, `question`, `run`, `execution`, `preview`, `run_files`, `runs`.
 //! * `live`: `alerts`, `event_publisher`.
 //! * `live/alerts`: `tokens`.
 //! * `http`: `api_document`, `connections`, `cookies`, `held_body`, `problem`, `readiness`, `request_id`, `state`, `client_address`, `guard`, `extract`, `node_stream`, `openapi`, `routes`, `server`.

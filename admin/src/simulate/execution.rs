@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use crate::{
     domain::privacy::Privacy,
     simulate::{
+        about_traffic::About,
         question::{Prepare, Prepared},
-        run::About,
         uploads::PLAIN_BYTES_MAX,
     },
 };

@@ -1,6 +1,7 @@
 //! What-if: what a policy would do to some traffic, beside another one, before anybody publishes it. Nothing here touches the
 //! engine that decides.
 
+pub(crate) mod about_traffic;
 pub(crate) mod description;
 pub(crate) mod execution;
 pub(crate) mod preview;

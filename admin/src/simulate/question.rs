@@ -24,8 +24,8 @@ use crate::{
     },
     publish::publisher::{Publisher, parse_stored},
     simulate::{
+        about_traffic::About,
         recorder::{Recorder, Sampler},
-        run::About,
         time::now,
         uploads::Uploads,
     },

@@ -398,7 +398,7 @@ mod tests {
     use tidegate_replay::traffic::TrafficPlan;
 
     use super::*;
-    use crate::{base::secrets::SECRET_BYTES, domain::privacy::Keys, simulate::run::About};
+    use crate::{base::secrets::SECRET_BYTES, domain::privacy::Keys, simulate::about_traffic::About};
 
     fn run(number: usize, state: State) -> (Run, Stop) {
         let run = Run {

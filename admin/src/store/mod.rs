@@ -1,4 +1,4 @@
-//! The database, SQLite or PostgreSQL, and the folder that it is in.
+//! The database, `SQLite` or `PostgreSQL`, and the folder that it is in.
 
 pub(crate) mod address;
 pub(crate) mod audit;

@@ -1,4 +1,4 @@
-//! Primary result codes of SQLite.
+//! Primary result codes of `SQLite`.
 
 use sqlx::error::DatabaseError;
 

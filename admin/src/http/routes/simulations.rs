@@ -125,7 +125,7 @@ async fn runs(
 }
 
 fn absent(id: &str) -> Problem {
-    Problem::NotFound(format!("There is no run `{id}`; runs are kept for {} days.", DAYS_MAX))
+    Problem::NotFound(format!("There is no run `{id}`; runs are kept for {DAYS_MAX} days."))
 }
 
 async fn run(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
