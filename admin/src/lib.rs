@@ -1,83 +1,65 @@
-//! Tidegate's control plane: who may sign in, what is published, and the dashboard that shows it.
+//! Tidegate's control plane: users and their rights, the published policy, and the dashboard that shows them.
 //!
-//! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
-//! `problem`, `body_budget`, `spool` and `body` (how bodies are read, how much of them and of answers is held, and what requests are refused for), `folder` and `store`
-//! (what lies on the disk), `objects`, `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `roles`, `passwords`, `totp`, `people`, `addresses`, `tries`, `cookies`, `browsers`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `routes` (the REST calls), `server`; `local`
-//! (people, for commands).
+//! [`Admin`] is opened from [`Settings`] and served. A file uses only files that stand before it in the list of its folder, from
+//! the ground up; a test checks it. What the folders hold stands at the head of their `mod.rs`.
+//!
+//! * `src`: `base`, `domain`, `capacity`, `store`, `metrics`, `fleet`, `publish`, `auth`, `simulate`, `live`, `http`, `app`.
+//! * `base`: `addresses`, `event_log`, `periods`, `secrets`, `sha256`, `startup_error`, `caller`, `user_turns`.
+//! * `domain`: `import_report`, `json`, `metric_types`, `objects`, `privacy`, `roles`, `text`, `version`, `diff`, `edited_policy`, `editor`, `error`, `overrides`, `published`, `change_impact`, `change_list`, `rollout`, `client_import`, `revert`.
+//! * `domain/client_import`: `csv`.
+//! * `capacity`: `body_budget`, `read_turns`, `shared_work`, `spool`, `work_queue`.
+//! * `store`: `address`, `data_directory`, `database_metrics`, `sqlite_code`, `error`, `database`, `audit`, `backup`, `metrics`, `nodes`, `secrets`, `drafts`, `rollouts`, `second_factors`, `tokens`, `versions`, `users`, `sessions`.
+//! * `store/database`: `sqlite`, `postgres`.
+//! * `metrics`: `clock`, `decided_around`, `endpoints`, `sample`, `series`, `sums`, `telemetry`, `ring`, `top`, `remotes`, `collector`.
+//! * `metrics/collector`: `history`, `persistence`.
+//! * `fleet`: `clock_skew`, `node_history`, `snapshot_push`, `registry`, `live_tail`.
+//! * `fleet/registry`: `connecting`, `node_queries`, `rows`, `announcements`.
+//! * `publish`: `stored_policy`, `policy_file`, `publisher`.
+//! * `publish/publisher`: `replication`, `rollback`, `rollout_stages`.
+//! * `auth`: `audit_queue`, `known_browsers`, `last_seen`, `login_limiter`, `oidc_cookie`, `passwords`, `principal`, `setup`, `totp`, `denied_audit`, `secret_lookups`, `user_rules`, `oidc`, `settings`, `command_line_users`.
+//! * `simulate`: `description`, `recorder`, `time`, `about_traffic`, `uploads`, `question`, `run`, `execution`, `preview`, `run_files`, `runs`.
+//! * `live`: `alerts`, `event_publisher`.
+//! * `live/alerts`: `tokens`.
+//! * `http`: `api_document`, `connections`, `cookies`, `held_body`, `problem`, `readiness`, `request_id`, `state`, `client_address`, `guard`, `extract`, `node_stream`, `openapi`, `routes`, `server`.
+//! * `http/extract`: `blocking`, `body`, `paging`, `query`.
+//! * `http/openapi`: `page`, `parts`, `schemas`, `document`.
+//! * `http/routes`: `alerts`, `audit`, `dashboard`, `documentation`, `drafts`, `event_stream`, `explain`, `health`, `keys`, `lint`, `meta`, `metrics`, `nodes`, `policy`, `session`, `simulations`, `tokens`, `uploads`, `files`, `objects`, `oidc`, `rollout`, `second_factor`, `versions`, `bucket_states`, `users`, `account`, `clients`.
 
-mod access;
-mod addresses;
-mod alerts;
-mod api;
-mod beside;
-mod body;
-mod body_budget;
-mod browsers;
-mod caller;
-mod changes;
-mod clients;
-mod connections;
-mod cookies;
-mod differences;
-mod editing;
-mod events;
-mod figures;
+mod app;
+mod auth;
+mod base;
+mod capacity;
+mod domain;
 mod fleet;
-mod folder;
-mod local;
-mod loosened;
-mod news;
-mod objects;
-mod oidc;
-mod overrides;
-mod paging;
-mod passwords;
-mod people;
-mod policy_file;
-mod privacy;
-mod problem;
-mod published;
-mod publisher;
-mod query;
-mod read_turns;
-mod readiness;
-mod recorder;
-mod refusals;
-mod request_id;
-mod roles;
-mod rollout;
-mod routes;
-mod secret_lookups;
-mod secrets;
-mod seen;
-mod server;
-mod setup;
-mod shared_work;
-mod sign_ins;
+mod http;
+mod live;
+mod metrics;
+mod publish;
 mod simulate;
-mod spool;
-mod start;
 mod store;
-mod telemetry;
-mod totp;
-mod tries;
-mod undo;
-mod user_turns;
-mod watches;
-mod work_queue;
 
-pub use figures::FiguresClock;
 pub use ipnet::IpNet;
-pub use local::{People, PeopleError};
-pub use oidc::Oidc;
-pub use overrides::take_ended;
-pub use policy_file::{PolicyFile, PolicyFileOutcome};
-pub use privacy::Keys;
-pub use roles::{Role, UnknownRole};
-pub use server::{Access, Admin, Periods, Settings};
-pub use start::StartError;
-pub use store::{BackupError, Copied, DatabaseUrl, backup};
 pub use tidegate_fleet::{ErrorCounts, wire::Process};
 pub use tidegate_listener::ConnectionCaps;
 pub use tidegate_net::tls::TlsFiles;
+
+pub use crate::{
+    app::{Admin, Settings},
+    auth::{
+        command_line_users::{People, PeopleError},
+        oidc::Oidc,
+        settings::Access,
+    },
+    base::{periods::Periods, startup_error::StartError},
+    domain::{
+        overrides::take_ended,
+        privacy::Keys,
+        roles::{Role, UnknownRole},
+    },
+    metrics::clock::FiguresClock,
+    publish::policy_file::{PolicyFile, PolicyFileOutcome},
+    store::{
+        address::DatabaseUrl,
+        backup::{BackupError, Copied, backup},
+    },
+};

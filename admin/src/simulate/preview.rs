@@ -22,16 +22,18 @@ use tidegate_replay::{
     traffic::{ArrivalPattern, RecordedTraffic, SyntheticTraffic, Traffic, TrafficPlan, TrafficRow, encode_request},
 };
 
-use super::{
-    ask::{first_seed, wrong_rows},
-    words::Words,
-};
 use crate::{
-    body::pointer_of,
-    changes::{default_domain, parse},
-    problem::{FieldError, Problem},
-    published::Published,
-    recorder::{KEPT, Recorder},
+    domain::{
+        change_list::{default_domain, parse},
+        error::{FieldError, Problem},
+        json::pointer_of,
+        published::Published,
+    },
+    simulate::{
+        description::Words,
+        question::{first_seed, wrong_rows},
+        recorder::{KEPT, Recorder},
+    },
 };
 
 /// The beginning of a year, a month, and a week: calendar windows begin with the traffic.

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_replay::{Utc, compare::Summary};
 
-use crate::{privacy::Keys, recorder::Recorded};
+use crate::{
+    domain::privacy::Keys,
+    simulate::{about_traffic::About, question::Ask, time::now},
+};
 
 /// Where a run is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -56,7 +59,7 @@ pub(crate) struct Run {
     /// The version that was in force when it was asked for: what `changes` and `draft` were put on.
     pub(crate) policy_version: u64,
     /// The question, to be asked again; none where it is too long to be kept.
-    #[schemars(with = "Option<super::Ask>")]
+    #[schemars(with = "Option<Ask>")]
     #[serde(with = "shared")]
     pub(crate) asked: Option<Arc<Value>>,
     /// How identities are shown in what was found of recorded requests. Where they are to be shown less clearly by now, the
@@ -80,26 +83,8 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn end(&mut self, state: State, error: Option<String>) {
-        (self.state, self.error, self.ended_at) = (state, error, Some(super::now()));
+        (self.state, self.error, self.ended_at) = (state, error, Some(now()));
     }
-}
-
-/// What is known of a run's traffic beside.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "AboutTraffic")]
-pub(crate) struct About {
-    /// Lines of the log that were left out, because they could not be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) refused: Option<u64>,
-    /// Requests of the log that came too late for their place in time, and were asked at the newest one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) late: Option<u64>,
-    /// Did made-up traffic end early, because more requests do not fit?
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) cut: Option<bool>,
-    /// What the recorder had kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) recorded: Option<Recorded>,
 }
 
 /// What several may hold is written as what it is.

@@ -10,19 +10,24 @@ use std::{
     time::Duration,
 };
 
-use actix_web::web::Data;
 use tidegate::time::SECOND_NS;
 use tidegate_replay::{Utc, compare::ComparisonResult};
 use tokio::{sync::watch, time};
 
-use super::{
-    answer::{Ended, Stop, answer, caught},
-    ask::{Prepare, Prepared},
-    kept::{self, DAYS_MAX, RUNS_MAX},
-    now,
-    run::{Run, State},
+use crate::{
+    auth::principal::Who,
+    base::secrets::secret,
+    domain::{error::Problem, privacy::Privacy},
+    simulate::{
+        execution::{Ended, Stop, answer, caught},
+        question::{Prepare, Prepared},
+        run::{Run, State},
+        run_files::{self, DAYS_MAX, RUNS_MAX},
+        time::now,
+        uploads::Uploads,
+    },
+    store::data_directory::make_private,
 };
-use crate::{access::Who, folder::make_private, privacy::Keys, problem::Problem, secrets::secret, server};
 
 /// The most runs that wait.
 pub(crate) const QUEUE_MAX: usize = 8;
@@ -36,6 +41,9 @@ const TICK: Duration = Duration::from_hours(1);
 #[derive(Debug)]
 pub(crate) struct Runs {
     folder: PathBuf,
+    /// How identities are shown in what is found of recorded requests.
+    privacy: Privacy,
+    uploads: Arc<Uploads>,
     state: Mutex<Held>,
     /// What was found takes much memory until it is read: one at a time.
     reading: Mutex<()>,
@@ -104,20 +112,20 @@ impl Held {
 /// A place in the queue, for a question that is still made ready: who has none need not try.
 #[derive(Debug)]
 pub(crate) struct Place {
-    server: Data<server::State>,
+    runs: Arc<Runs>,
     coming: Coming,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.server.runs.held().coming.retain(|coming| coming.id != self.coming.id);
+        self.runs.held().coming.retain(|coming| coming.id != self.coming.id);
     }
 }
 
 impl Place {
     /// Puts the run into the queue.
     pub(crate) fn fill(self, prepared: Prepared) -> Result<Run, Problem> {
-        let runs = &self.server.runs;
+        let runs = &self.runs;
         let mut held = runs.held();
         held.coming.retain(|coming| coming.id != self.coming.id);
         if held.is_closed {
@@ -135,7 +143,7 @@ impl Place {
             ended_at: None,
             policy_version: prepared.policy_version,
             asked: prepared.asked.clone(),
-            keys: matches!(prepared.traffic, Prepare::Recorded { .. }).then_some(self.server.privacy.keys),
+            keys: matches!(prepared.traffic, Prepare::Recorded { .. }).then_some(runs.privacy.keys),
             about: prepared.about.clone(),
             done: 0,
             of: prepared.of,
@@ -146,8 +154,8 @@ impl Place {
         held.runs.push((run, Stop::default()));
         held.queue.push_back((id.clone(), prepared));
         if !held.is_working {
-            let server = self.server.clone();
-            let thread = thread::Builder::new().name("what-if".to_owned()).spawn(move || server.runs.work(&server));
+            let worker = Arc::clone(runs);
+            let thread = thread::Builder::new().name("what-if".to_owned()).spawn(move || worker.work());
             match thread {
                 Ok(thread) => (held.is_working, held.thread) = (true, Some(thread)),
                 Err(error) => {
@@ -165,18 +173,19 @@ impl Place {
 
 impl Runs {
     /// With the runs that earlier processes kept in this folder, but for those of recorded requests that show identities
-    /// more clearly than `keys`.
-    pub(crate) fn open(folder: PathBuf, keys: Keys) -> io::Result<Self> {
+    /// more clearly than `privacy` has them shown.
+    pub(crate) fn open(folder: PathBuf, privacy: Privacy, uploads: Arc<Uploads>) -> io::Result<Self> {
         make_private(&folder)?;
-        let (runs, too_clear): (Vec<Run>, Vec<Run>) = kept::read_all(&folder)?
+        let (runs, too_clear): (Vec<Run>, Vec<Run>) = run_files::read_all(&folder)?
             .into_iter()
-            .partition(|run| run.about.recorded.is_none() || run.keys.is_some_and(|shown| shown >= keys));
+            .partition(|run| run.about.recorded.is_none() || run.keys.is_some_and(|shown| shown >= privacy.keys));
         for run in &too_clear {
-            kept::remove(&folder, &run.id);
+            run_files::remove(&folder, &run.id);
         }
-        kept::tidy(&folder)?;
+        run_files::tidy(&folder)?;
         let held = Held { runs: runs.into_iter().map(|run| (run, Stop::default())).collect(), ..Held::default() };
-        let runs = Self { folder, state: Mutex::new(held), reading: Mutex::default(), changed: watch::Sender::new(()) };
+        let (state, changed) = (Mutex::new(held), watch::Sender::new(()));
+        let runs = Self { folder, privacy, uploads, state, reading: Mutex::default(), changed };
         runs.forget_old(&mut runs.held(), 0);
         Ok(runs)
     }
@@ -191,16 +200,15 @@ impl Runs {
     }
 
     /// Takes a place for one more.
-    pub(crate) fn place(server: &Data<server::State>, who: &Who) -> Result<Place, Problem> {
+    pub(crate) fn place(self: &Arc<Self>, who: &Who) -> Result<Place, Problem> {
         let id = secret().map_err(|error| Problem::Internal(error.to_string()))?[..16].to_owned();
-        let runs = &server.runs;
-        let mut held = runs.held();
-        runs.forget_old(&mut held, 1);
+        let mut held = self.held();
+        self.forget_old(&mut held, 1);
         held.check_room(&who.name, &who.behind)?;
         let coming = Coming { id, author: who.name.clone(), behind: who.behind.clone() };
         held.coming.push(coming.clone());
         drop(held);
-        Ok(Place { server: server.clone(), coming })
+        Ok(Place { runs: Arc::clone(self), coming })
     }
 
     /// Newest first, without what they found.
@@ -230,7 +238,7 @@ impl Runs {
         if let Some(outcome) = last() {
             return Ok(outcome);
         }
-        let outcome = Arc::new(kept::outcome(&self.folder, id)?);
+        let outcome = Arc::new(run_files::outcome(&self.folder, id)?);
         self.held().last = Some((id.to_owned(), Arc::clone(&outcome)));
         Ok(outcome)
     }
@@ -261,7 +269,7 @@ impl Runs {
         held.runs.remove(place);
         held.last.take_if(|(last, _)| last == id);
         drop(held);
-        kept::remove(&self.folder, id);
+        run_files::remove(&self.folder, id);
         self.changed.send_replace(());
         Some(Ok(()))
     }
@@ -280,15 +288,15 @@ impl Runs {
     }
 
     /// Works off the queue.
-    fn work(&self, server: &server::State) {
+    fn work(&self) {
         while let Some((id, prepared, stop)) = self.next() {
             let upload = match &prepared.traffic {
                 Prepare::Log { upload, .. } => Some(upload.clone()),
                 _ => None,
             };
-            let ended = caught(|| self.found(&id, prepared, server, &stop));
+            let ended = caught(|| self.found(&id, prepared, &stop));
             if let Some(upload) = upload {
-                server.uploads.used(&upload);
+                self.uploads.used(&upload);
             }
             self.end(&id, ended);
         }
@@ -312,14 +320,8 @@ impl Runs {
     }
 
     /// Answers a question, and writes down what was found.
-    fn found(
-        &self,
-        id: &str,
-        prepared: Prepared,
-        server: &server::State,
-        stop: &Stop,
-    ) -> Result<(Run, ComparisonResult), Ended> {
-        let (outcome, about) = answer(prepared, server.privacy, stop, |progress| {
+    fn found(&self, id: &str, prepared: Prepared, stop: &Stop) -> Result<(Run, ComparisonResult), Ended> {
+        let (outcome, about) = answer(prepared, self.privacy, stop, |progress| {
             if let Some((run, _)) = self.held().runs.iter_mut().find(|(run, _)| run.id == id) {
                 (run.done, run.at) = progress;
             }
@@ -329,7 +331,7 @@ impl Runs {
         run.about = about;
         run.end(State::Done, None);
         run.summary = Some(Arc::new(outcome.summary.clone()));
-        match kept::write(&self.folder, &run, &outcome, stop) {
+        match run_files::write(&self.folder, &run, &outcome, stop) {
             Ok(()) => Ok((run, outcome)),
             Err(_) if stop.load() => Err(Ended::Stopped),
             Err(error) => Err(Ended::Failed(format!("the result cannot be kept: {error}"))),
@@ -355,7 +357,7 @@ impl Runs {
         let is_done = held.runs.iter().any(|(run, _)| run.id == id && run.state == State::Done);
         drop(held);
         if !is_done {
-            kept::remove(&self.folder, id);
+            run_files::remove(&self.folder, id);
         }
         self.changed.send_replace(());
     }
@@ -366,14 +368,14 @@ impl Runs {
         held.runs.retain(|(run, _)| {
             let goes = run.state.is_over() && run.created_at < oldest;
             if goes {
-                kept::remove(&self.folder, &run.id);
+                run_files::remove(&self.folder, &run.id);
             }
             !goes
         });
         while held.runs.len() + more > RUNS_MAX
             && let Some(index) = held.first_to_go()
         {
-            kept::remove(&self.folder, &held.runs.remove(index).0.id);
+            run_files::remove(&self.folder, &held.runs.remove(index).0.id);
         }
     }
 
@@ -396,7 +398,7 @@ mod tests {
     use tidegate_replay::traffic::TrafficPlan;
 
     use super::*;
-    use crate::simulate::run::About;
+    use crate::{base::secrets::SECRET_BYTES, domain::privacy::Keys, simulate::about_traffic::About};
 
     fn run(number: usize, state: State) -> (Run, Stop) {
         let run = Run {
@@ -480,7 +482,9 @@ mod tests {
     #[test]
     fn a_user_who_asks_for_many_runs_loses_their_own() {
         let folder = TempDir::new().expect("a folder");
-        let runs = Runs::open(folder.path().to_owned(), Keys::default()).expect("a folder");
+        let uploads = Arc::new(Uploads::open(folder.path().join("uploads")).expect("a folder"));
+        let privacy = Privacy::new(Keys::default(), &[0; SECRET_BYTES]);
+        let runs = Runs::open(folder.path().join("simulations"), privacy, uploads).expect("a folder");
         let mut held = runs.held();
         let add = |held: &mut Held, user: &str, count: usize| {
             for _ in 0..count {

@@ -15,11 +15,11 @@ use tidegate::time::SECOND_NS;
 use tidegate_replay::{LogKey, LogOptions, Utc, traffic::LogPreview};
 use tokio::time;
 
-use super::now;
 use crate::{
-    folder::{make_private, private},
-    problem::Problem,
-    secrets::secret,
+    base::secrets::secret,
+    domain::error::Problem,
+    simulate::time::now,
+    store::data_directory::{make_private, private},
 };
 
 /// The longest log, as it is sent.

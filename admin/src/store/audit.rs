@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sqlx::{Any, AnyConnection, AssertSqlSafe, any::AnyArguments, query, query::QueryAs, query_as, query_scalar};
 
-use super::{Store, pattern};
+use crate::store::database::{Store, pattern};
 
 /// One line of the log.
 #[derive(Clone, Copy, Debug)]

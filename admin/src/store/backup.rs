@@ -11,8 +11,10 @@ use std::{
 
 use sqlx::{ConnectOptions, Connection, query, query_scalar};
 
-use super::{DatabaseUrl, sqlite};
-use crate::{folder::DATABASE, start::StartError};
+use crate::{
+    base::startup_error::StartError,
+    store::{address::DatabaseUrl, data_directory::DATABASE, database::sqlite},
+};
 
 /// Why there is no copy.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sqlx::{FromRow, Row, query, query_as};
 
-use super::{Audit, Store};
+use crate::store::{audit::Audit, database::Store};
 
 /// A change list that was saved.
 #[derive(Clone, Debug, Serialize, JsonSchema, sqlx::FromRow)]

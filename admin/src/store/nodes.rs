@@ -4,8 +4,10 @@ use std::{collections::HashSet, time::Duration};
 
 use sqlx::{Any, AnyConnection, any::AnyArguments, query, query::Query, query_as, query_scalar};
 
-use super::{Place, Store};
-use crate::fleet::NODES_MAX;
+use crate::store::database::{Place, Store};
+
+/// Nodes that are known at once; the ones that are gone longest make room for others.
+pub(crate) const NODES_MAX: usize = 10_000;
 
 /// A node, as the server that it is or was connected to tells the others.
 #[derive(Clone, PartialEq, Eq, Debug, sqlx::FromRow)]

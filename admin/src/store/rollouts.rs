@@ -1,28 +1,14 @@
 //! The version that went to some nodes first, if there is one.
 
-use std::collections::BTreeSet;
-
-use schemars::JsonSchema;
-use serde::Serialize;
 use sqlx::{AnyConnection, Row, query};
 
-use super::{Audit, Change, Store};
-
-/// A version that some nodes have, and all others wait for.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub(crate) struct Rollout {
-    /// The newest version.
-    pub(crate) version: u64,
-    /// The version that all others keep.
-    pub(crate) keeps: u64,
-    /// Those that it went to.
-    pub(crate) nodes: BTreeSet<String>,
-    /// Who began it.
-    pub(crate) author: String,
-    /// When it began, RFC 3339.
-    #[schemars(extend("format" = "date-time"))]
-    pub(crate) since: String,
-}
+use crate::{
+    domain::version::Rollout,
+    store::{
+        audit::Audit,
+        database::{Change, Store},
+    },
+};
 
 impl Rollout {
     /// The one that is open.

@@ -3,7 +3,10 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sqlx::{query, query_as, query_scalar};
 
-use super::{Audit, Change, Store};
+use crate::store::{
+    audit::Audit,
+    database::{Change, Store},
+};
 
 /// An app that has shown a code.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,16 @@
 
 use sqlx::{query, query_as};
 
-use super::{Audit, Change, Store, people::read_role};
-use crate::{roles::Role, secrets::SessionLife, telemetry::Asking};
+use crate::{
+    base::secrets::SessionLife,
+    domain::roles::Role,
+    store::{
+        audit::Audit,
+        database::{Change, Store},
+        database_metrics::Asking,
+        users::read_role,
+    },
+};
 
 /// The most sessions of a user.
 pub(super) const OF_USER_MAX: i64 = 100;
@@ -250,11 +258,14 @@ async fn use_up(change: &mut Change, new: &NewSession<'_>) -> sqlx::Result<bool>
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{Edit, Means, Outcome},
-        *,
+    use super::*;
+    use crate::{
+        publish::stored_policy::write_first,
+        store::{
+            data_directory::DataFolder,
+            users::{Edit, Means, Outcome},
+        },
     };
-    use crate::{folder::DataFolder, published::write_first};
 
     const LIFE: SessionLife = SessionLife { idle_s: 60, whole_s: 60 };
     const LINE: Audit<'_> =

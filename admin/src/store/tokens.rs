@@ -2,8 +2,14 @@
 
 use sqlx::{query, query_as, query_scalar};
 
-use super::{Audit, Store, audit::USED_FIRST};
-use crate::{objects::Kind, roles::May, telemetry::Asking};
+use crate::{
+    domain::{objects::Kind, roles::May},
+    store::{
+        audit::{Audit, USED_FIRST},
+        database::Store,
+        database_metrics::Asking,
+    },
+};
 
 /// A token, without its secret.
 #[derive(Clone, Debug)]
@@ -47,7 +53,7 @@ impl TryFrom<Columns> for Token {
 
     fn try_from(columns: Columns) -> sqlx::Result<Self> {
         let (id, name, may, kinds, made_by, made_at, ends_at, last_used_at, last_used_address, replaced_at) = columns;
-        let may = may.parse().map_err(|error: crate::roles::UnknownRole| sqlx::Error::Decode(error.into()))?;
+        let may = may.parse().map_err(|error: crate::domain::roles::UnknownRole| sqlx::Error::Decode(error.into()))?;
         let unknown = |()| sqlx::Error::Decode(format!("kinds `{kinds}`").into());
         let names = kinds.split(',').filter(|name| !name.is_empty());
         let read = names.map(str::parse).collect::<Result<Vec<Kind>, ()>>().map_err(unknown)?;

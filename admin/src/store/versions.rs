@@ -1,77 +1,20 @@
 //! Published versions of the policy, and in which of them each object changed last.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt::Write,
-    io::{self, Read},
-};
+use std::collections::HashMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use sqlx::{
     Any, AnyConnection, AssertSqlSafe, FromRow, Row, any::AnyArguments, query, query::Query, query_as, query_scalar,
 };
 use tidegate::algorithm::Carry;
 
-use super::{Audit, Change, Rollout, Store, pattern};
-use crate::secrets::now;
-
-/// Hex SHA-256.
-pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
-    hex(Sha256::digest(bytes).as_slice())
-}
-
-/// Hex SHA-256 of all that a reader gives. It blocks.
-pub(crate) fn sha256_of(mut reader: impl Read) -> io::Result<String> {
-    let (mut digest, mut piece) = (Sha256::new(), vec![0; 64 << 10]);
-    loop {
-        match reader.read(&mut piece)? {
-            0 => return Ok(hex(digest.finalize().as_slice())),
-            bytes => digest.update(&piece[..bytes]),
-        }
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
-}
-
-/// A published version.
-#[derive(Clone, Debug, Serialize, JsonSchema, sqlx::FromRow)]
-#[expect(clippy::struct_field_names, reason = "its number is called so in the database and in every answer")]
-pub(crate) struct Version {
-    #[sqlx(try_from = "i64")]
-    pub(crate) version: u64,
-    pub(crate) sha256: String,
-    pub(crate) author: String,
-    pub(crate) message: String,
-    /// RFC 3339.
-    #[schemars(extend("format" = "date-time"))]
-    pub(crate) published_at: String,
-    #[sqlx(try_from = "String")]
-    pub(crate) carry: Carries,
-    /// The version that it was made on: the one before it, unless a rollout was open; 0: there was none.
-    #[sqlx(try_from = "i64")]
-    pub(crate) follows: u64,
-}
-
-/// What becomes of used quota where a version changes a limit's numbers, by full name of the limit; kept unless said.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub(crate) struct Carries(pub(crate) BTreeMap<String, Carry>);
-
-impl TryFrom<String> for Carries {
-    type Error = serde_json::Error;
-
-    fn try_from(column: String) -> Result<Self, Self::Error> {
-        serde_json::from_str(&column)
-    }
-}
+use crate::{
+    base::secrets::now,
+    domain::version::{Carries, Rollout, Version},
+    store::{
+        audit::Audit,
+        database::{Change, Store, pattern},
+    },
+};
 
 /// In which version an object changed last.
 #[derive(Clone, Debug, sqlx::FromRow)]

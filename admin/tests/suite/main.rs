@@ -17,6 +17,7 @@ mod files;
 mod health;
 mod hidden;
 mod home;
+mod layers;
 mod lists;
 mod nodes;
 mod objects;
