@@ -165,6 +165,8 @@ fn flag(key: &str, long: &str, value: &Value, is_switch: bool) -> Result<Option<
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -175,6 +177,31 @@ mod tests {
         let line = vec!["tidegate".into(), "serve".into(), format!("--config={}", path.display()).into()];
         let Err(Unsettled::File(Failure(why))) = read(line) else { panic!("it is refused") };
         assert!(why.ends_with("latin.toml: it is not UTF-8 text; save it as UTF-8"), "{why}");
+    }
+
+    /// `docs/configuration.md` has a row for each setting of the three commands that serve, with its default, and no other.
+    #[test]
+    fn the_document_lists_every_setting() {
+        let document = include_str!("../docs/configuration.md");
+        let rows = document.lines().filter_map(|line| {
+            let [_, key, default, ..] = line.split('|').map(str::trim).collect::<Vec<_>>()[..] else { return None };
+            Some((key.strip_prefix('`')?.strip_suffix('`')?, default.trim_matches('`')))
+        });
+        let documented: BTreeMap<&str, &str> = rows.filter(|(key, _)| !key.starts_with('-')).collect();
+        let root = Cli::command();
+        let mut known = BTreeMap::new();
+        for command in ["serve", "admin", "node"] {
+            for argument in root.find_subcommand(command).expect("a command").get_arguments() {
+                let Some(key) = key(argument) else { continue };
+                let is_switch = matches!(argument.get_action(), ArgAction::SetTrue);
+                let defaults = argument.get_default_values().iter().filter(|_| !is_switch);
+                let defaults: Vec<_> = defaults.map(|value| value.to_string_lossy()).collect();
+                known.insert(key, defaults.join(","));
+            }
+        }
+        assert!(known.len() > 60, "the settings were not found: {known:?}");
+        let known = known.iter().map(|(key, default)| (key.as_str(), default.as_str())).collect::<BTreeMap<_, _>>();
+        assert_eq!(documented, known);
     }
 
     /// A folder beside a database is used if somebody named it, in whatever place.

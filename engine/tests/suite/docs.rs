@@ -33,13 +33,22 @@ fn paths(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2).filter(is_path)
 }
 
+/// Returns the Markdown files below a folder.
+fn pages_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let pages = entries.flat_map(|path| match path.extension() {
+        _ if path.is_dir() => pages_below(&path),
+        Some(extension) if extension == "md" => vec![path],
+        _ => Vec::new(),
+    });
+    pages.collect()
+}
+
 /// Returns the documents of the project: Markdown files.
 fn documents() -> Vec<PathBuf> {
-    let mut documents: Vec<PathBuf> =
-        fs::read_dir(root().join("docs")).expect("docs").map(|entry| entry.expect("an entry").path()).collect();
-    documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    documents
-        .extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "benches/README.md"].map(|name| root().join(name)));
+    let mut documents = pages_below(&root().join("docs"));
+    let others = ["README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG", "SECURITY", "benches/README"];
+    documents.extend(others.map(|name| root().join(name).with_extension("md")));
     documents
 }
 
@@ -87,6 +96,55 @@ fn every_link_leads_somewhere_and_every_test_that_is_named_exists() {
         }
     }
     assert!(files > 40 && tests > 30, "the documents were not read: {files} links, {tests} tests");
+}
+
+/// The pages that a newcomer reads first stay short.
+#[test]
+fn the_first_pages_stay_short() {
+    let pages = [
+        ("README.md", 6),
+        ("ARCHITECTURE.md", 20),
+        ("CONTRIBUTING.md", 4),
+        ("CHANGELOG.md", 4),
+        ("SECURITY.md", 4),
+        ("docs/README.md", 3),
+    ];
+    for (page, kibibytes) in pages {
+        let bytes = fs::read(root().join(page)).expect("text").len();
+        assert!(bytes <= kibibytes * 1024, "{page}: {bytes} bytes, of {kibibytes} KiB; move a part to a page of docs/");
+    }
+}
+
+/// The index of all pages leads to each of them, and that of the decisions to each decision.
+#[test]
+fn every_page_is_in_an_index() {
+    for folder in ["docs", "docs/adr"].map(|folder| root().join(folder)) {
+        let index = fs::read_to_string(folder.join("README.md")).expect("text");
+        let targets: Vec<&str> = links(&index).map(|(_, target)| target).collect();
+        for page in pages_below(&folder).iter().filter(|page| page.parent() == Some(&folder)) {
+            let name = page.file_name().expect("a name").to_str().expect("text");
+            assert!(name == "README.md" || targets.contains(&name), "{} does not lead to {name}", folder.display());
+        }
+    }
+}
+
+/// A decision is a page with a number, three parts and 1.5 KiB.
+#[test]
+fn every_decision_has_its_parts() {
+    let folder = root().join("docs/adr");
+    let mut pages = pages_below(&folder);
+    pages.retain(|page| !page.ends_with("README.md"));
+    pages.sort();
+    assert!(pages.len() > 50, "the decisions were not found");
+    for (page, number) in pages.iter().zip(1..) {
+        let name = page.file_name().expect("a name").to_str().expect("text");
+        let text = fs::read_to_string(page).expect("text");
+        assert!(name.starts_with(&format!("{number:04}-")), "{name} is not number {number}");
+        assert!(text.starts_with(&format!("# {number}. ")), "{name} has another number in its heading");
+        let headings: Vec<&str> = text.lines().filter(|line| line.starts_with("## ")).collect();
+        assert_eq!(headings, ["## Context", "## Decision", "## Consequences"], "{name}");
+        assert!(text.len() <= 1_536, "{name}: {} bytes", text.len());
+    }
 }
 
 /// Blocks of the first page that the engine's doc tests cannot compile are in a page whose doc tests compile them.

@@ -278,9 +278,9 @@ fn the_whole_example_is_read() {
 }
 
 #[test]
-fn the_policy_of_the_readme_is_right() {
-    let readme = include_str!("../../../README.md");
-    let policy = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a policy");
+fn the_policy_of_the_document_is_right() {
+    let document = include_str!("../../../docs/policy.md");
+    let policy = document.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a policy");
     assert_eq!(Snapshot::parse(policy, Toml).expect("right").limit_names().len(), 4);
 }
 
