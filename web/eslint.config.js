@@ -27,10 +27,13 @@ export default ts.config(
     rules: {
       'no-restricted-globals': [
         'error',
-        { name: 'fetch', message: 'app/api/request.ts is the one door to the server' },
-        { name: 'localStorage', message: 'app/storage.ts: storage may be full, or forbidden' },
+        { name: 'fetch', message: 'app/lib/api/request.ts makes every call to the server' },
+        { name: 'localStorage', message: 'app/lib/state/storage.ts: storage may be full, or forbidden' },
       ],
     },
   },
-  { files: ['app/api/request.ts', 'app/storage.ts'], rules: { 'no-restricted-globals': 'off' } },
+  {
+    files: ['app/lib/api/request.ts', 'app/lib/state/storage.ts'],
+    rules: { 'no-restricted-globals': 'off' },
+  },
 );

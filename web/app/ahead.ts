@@ -2,8 +2,8 @@
  * What is asked of the server before anything of the page is made: answers and scripts are on their way while the
  * browser reads what it has stored, which takes it as long.
  */
-import { askAhead } from './api/known.ts';
-import { routeOf } from './router.ts';
+import { askAhead } from './lib/api/known.ts';
+import { routeOf } from './lib/state/router.ts';
 import { readPage } from './shell/pages.ts';
 
 const { page } = routeOf(location.pathname);

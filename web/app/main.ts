@@ -4,10 +4,10 @@ import './base.css';
 import './ahead.ts';
 import { mount } from 'svelte';
 import App from './App.svelte';
-import { clock } from './clock.svelte.ts';
-import { place } from './place.svelte.ts';
-import { keepPresses } from './press.ts';
-import './settings.svelte.ts';
+import { clock } from './lib/state/clock.svelte.ts';
+import { place } from './lib/state/place.svelte.ts';
+import { keepPresses } from './lib/dom/press.ts';
+import './lib/state/settings.svelte.ts';
 
 place.listen();
 clock.start();

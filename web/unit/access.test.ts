@@ -1,10 +1,10 @@
 /** Names of browsers, ends of tokens, and who may what. */
 // @vitest-environment happy-dom
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { browserName } from '../app/access/browsername.ts';
-import { endOf, endsAt } from '../app/access/ending.ts';
-import { faultsAt, hasStatus } from '../app/api/faults.ts';
-import { Refused, Unreachable } from '../app/api/request.ts';
+import { browserName } from '../app/features/access/browsername.ts';
+import { endOf, endsAt } from '../app/features/access/ending.ts';
+import { faultsAt, hasStatus } from '../app/lib/api/faults.ts';
+import { Refused, Unreachable } from '../app/lib/api/request.ts';
 
 test('browsers are called by their names', () => {
   const like = 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)';
@@ -76,7 +76,7 @@ describe('roles', () => {
 
   test('each may what those before it may, and one that is not known nothing', async () => {
     vi.stubGlobal('BroadcastChannel', vi.fn());
-    const { ROLES, session } = await import('../app/session.svelte.ts');
+    const { ROLES, session } = await import('../app/lib/state/session.svelte.ts');
     const may = (role: string) => {
       session.who = {
         name: 'ana',

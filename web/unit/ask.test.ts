@@ -1,6 +1,6 @@
 /** The question of a run: what is asked of the fields, and the fields of what was asked. */
 import { describe, expect, it } from 'vitest';
-import type { Ask } from '../app/api/schema.ts';
+import { kindsOfLog } from '../app/features/simulator/logkinds.ts';
 import {
   askOf,
   example,
@@ -8,10 +8,10 @@ import {
   parseQuestion,
   questionFaults,
   type QuestionForm,
-} from '../app/simulate/question.ts';
-import { kindsOfLog } from '../app/simulate/logkinds.ts';
-import { trafficInWords } from '../app/simulate/words.ts';
-import { newRow, PATTERN_NAMES, usual, type TrafficRow } from '../app/simulate/traffic.ts';
+} from '../app/features/simulator/question.ts';
+import { newRow, PATTERN_NAMES, usual, type TrafficRow } from '../app/features/simulator/traffic.ts';
+import { trafficInWords } from '../app/features/simulator/words.ts';
+import type { Ask } from '../app/lib/api/schema.ts';
 
 const LIST = { changes: [{ op: 'delete' as const, kind: 'tier' as const, id: 'free' }] };
 

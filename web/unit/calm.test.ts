@@ -1,9 +1,9 @@
 /** Rows that stand still while somebody is at them. */
 // @vitest-environment happy-dom
 import { expect, test } from 'vitest';
-import type { Heaviest } from '../app/api/schema.ts';
-import { Calm } from '../app/live/calm.svelte.ts';
-import { rowsOf } from '../app/live/heaviest.ts';
+import type { Heaviest } from '../app/lib/api/schema.ts';
+import { Calm } from '../app/lib/state/live/calm.svelte.ts';
+import { rowsOf } from '../app/lib/state/live/heaviest.ts';
 
 const row = (id: string, count = 0) => ({ id, count });
 

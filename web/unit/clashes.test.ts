@@ -2,8 +2,8 @@
 // @vitest-environment happy-dom
 import { mount, unmount } from 'svelte';
 import { expect, test } from 'vitest';
-import { entryOf, rebase } from '../app/changes/entry.ts';
-import Clashes from '../app/publish/Clashes.svelte';
+import Clashes from '../app/features/publish/Clashes.svelte';
+import { entryOf, rebase } from '../app/lib/state/changes/entry.ts';
 import { item, key, layered, row, withLimit } from './samples.ts';
 
 test('for an object that is gone there is only what can be done', () => {

@@ -1,14 +1,14 @@
 /** How clients are looked for, and what is said of them. */
 import { expect, test } from 'vitest';
-import type { Peeked } from '../app/api/calls/clients.ts';
-import { exactly, filterOf, isSingle, partsOf, showOf } from '../app/clients/find.ts';
-import { nearest } from '../app/clients/fullest.ts';
-import { grant, grantOf } from '../app/clients/grants.ts';
-import { tagsOf, tagsOfAll } from '../app/clients/tags.ts';
-import { ahead, DAY_MS, endIn, fieldOf, HOUR_MS, instantOf } from '../app/clients/until.ts';
-import { filterInWords, overrideInWords, tierOf } from '../app/clients/words.ts';
-import { faultsOf } from '../app/policy/faults.ts';
-import { emptyForm, formOf, newRow, valueOf } from '../app/policy/form.ts';
+import { exactly, filterOf, isSingle, partsOf, showOf } from '../app/features/clients/find.ts';
+import { nearest } from '../app/features/clients/fullest.ts';
+import { grant, grantOf } from '../app/features/clients/grants.ts';
+import { tagsOf, tagsOfAll } from '../app/features/clients/tags.ts';
+import { ahead, DAY_MS, endIn, fieldOf, HOUR_MS, instantOf } from '../app/features/clients/until.ts';
+import { filterInWords, overrideInWords, tierOf } from '../app/features/clients/words.ts';
+import type { Peeked } from '../app/lib/api/calls/clients.ts';
+import { faultsOf } from '../app/lib/policy/faults.ts';
+import { emptyForm, formOf, newRow, valueOf } from '../app/lib/policy/form.ts';
 import { grammar } from './samples.ts';
 
 test('what is typed is a kind and how the value begins, or a part of a value or label', () => {

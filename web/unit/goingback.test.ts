@@ -1,12 +1,12 @@
 /** What going back to an older version means, as a change list. */
 import { describe, expect, test, vi } from 'vitest';
-import { Refused } from '../app/api/request.ts';
-import type { Difference, Policy } from '../app/api/schema.ts';
-import { keysOf, listFor } from '../app/history/copy.ts';
+import { keysOf, listFor } from '../app/features/history/copy.ts';
+import { Refused } from '../app/lib/api/request.ts';
+import type { Difference, Policy } from '../app/lib/api/schema.ts';
 
 /** What there is now, by kind and id. */
 const { present } = vi.hoisted(() => ({ present: new Map<string, string>() }));
-vi.mock('../app/api/calls.ts', async (original) => ({
+vi.mock('../app/lib/api/calls.ts', async (original) => ({
   ...(await original<object>()),
   getObject: (kind: string, _domain: string, id: string) => {
     const etag = present.get(`${kind}:${id}`);

@@ -1,11 +1,11 @@
 /** The Inspector: what is typed, how limits stand node by node, how waits are written. */
 import { expect, test } from 'vitest';
-import type { Explained, LimitState, NodeAnswers } from '../app/api/schema.ts';
-import { countdown } from '../app/inspect/countdown.ts';
-import { faultsOf, questionFrom, type Draft } from '../app/inspect/draft.ts';
-import { asked } from '../app/inspect/question.ts';
-import { isUsed, statesOf } from '../app/inspect/states.ts';
-import { verdictsOf } from '../app/inspect/verdicts.ts';
+import { countdown } from '../app/features/inspector/countdown.ts';
+import { faultsOf, questionFrom, type Draft } from '../app/features/inspector/draft.ts';
+import { isUsed, statesOf } from '../app/features/inspector/states.ts';
+import { verdictsOf } from '../app/features/inspector/verdicts.ts';
+import type { Explained, LimitState, NodeAnswers } from '../app/lib/api/schema.ts';
+import { asked } from '../app/lib/policy/question.ts';
 
 const draft = (over: Partial<Draft>): Draft => ({
   identities: [{ kind: 'user', value: 'ada' }],

@@ -2,11 +2,19 @@
 // @vitest-environment happy-dom
 import { flushSync } from 'svelte';
 import { beforeEach, expect, test } from 'vitest';
-import type { Rule } from '../app/api/types.ts';
-import { changes } from '../app/changes/changes.svelte.ts';
-import { anew, decide, isChanged, isClashing, newEntry, openClashes, rebase } from '../app/changes/entry.ts';
-import { listOf } from '../app/changes/list.ts';
-import { copyForm, formOf } from '../app/policy/form.ts';
+import type { Rule } from '../app/lib/api/types.ts';
+import { copyForm, formOf } from '../app/lib/policy/form.ts';
+import { changes } from '../app/lib/state/changes/changes.svelte.ts';
+import {
+  anew,
+  decide,
+  isChanged,
+  isClashing,
+  newEntry,
+  openClashes,
+  rebase,
+} from '../app/lib/state/changes/entry.ts';
+import { listOf } from '../app/lib/state/changes/list.ts';
 import { entry, form, grammar, item, key, layered, row, withLimit } from './samples.ts';
 
 const rule: Rule = { id: 'search', endpoint: '/search', per: 'ip', limits: layered.limits ?? [] };

@@ -1,9 +1,9 @@
 /** What a node's row means for a version. */
 import { expect, test } from 'vitest';
-import type { NodeRow, NodeSecond, StoreFault } from '../app/api/schema.ts';
-import { merged } from '../app/live/rows.ts';
-import { overshootWords, storeTitle, storeTrouble, storeWords } from '../app/nodes/store.ts';
-import { columnOf, duration, lagS, standing } from '../app/nodes/words.ts';
+import { overshootWords, storeTitle, storeTrouble, storeWords } from '../app/features/nodes/store.ts';
+import type { NodeRow, NodeSecond, StoreFault } from '../app/lib/api/schema.ts';
+import { merged } from '../app/lib/state/fleet/rows.ts';
+import { columnOf, duration, lagS, standing } from '../app/lib/state/fleet/words.ts';
 
 const row = (over: Partial<NodeRow>): NodeRow => ({
   node: 'a',

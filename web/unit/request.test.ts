@@ -1,6 +1,6 @@
 /** The door to the server: problems, CSRF, lost sessions, no answer. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { guardCalls, Refused, request, Unreachable } from '../app/api/request.ts';
+import { guardCalls, Refused, request, Unreachable } from '../app/lib/api/request.ts';
 
 let answers: (Response | Error)[];
 let calls: { url: string; init: RequestInit }[];

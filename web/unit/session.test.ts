@@ -2,12 +2,12 @@
 // @vitest-environment happy-dom
 import { flushSync } from 'svelte';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { askAhead } from '../app/api/known.ts';
-import { request } from '../app/api/request.ts';
-import type { Session } from '../app/api/types.ts';
-import { clock } from '../app/clock.svelte.ts';
-import { live } from '../app/live/live.svelte.ts';
-import { session } from '../app/session.svelte.ts';
+import { askAhead } from '../app/lib/api/known.ts';
+import { request } from '../app/lib/api/request.ts';
+import type { Session } from '../app/lib/api/types.ts';
+import { clock } from '../app/lib/state/clock.svelte.ts';
+import { live } from '../app/lib/state/live/live.svelte.ts';
+import { session } from '../app/lib/state/session.svelte.ts';
 import { outage } from '../app/shell/outage.svelte.ts';
 
 /** Tabs of one browser: each hears the others, and not itself. */

@@ -2,8 +2,8 @@
  * Dialogs that are read before they are opened, so that they open at once: not with the page, which most visits want
  * alone, but at the first sign that they will be.
  */
-import { changes } from '../changes/changes.svelte.ts';
-import { session } from '../session.svelte.ts';
+import { changes } from '../lib/state/changes/changes.svelte.ts';
+import { session } from '../lib/state/session.svelte.ts';
 import { readAhead } from './pages.ts';
 
 let typed = $state(false);

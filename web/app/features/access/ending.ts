@@ -1,0 +1,35 @@
+/** How long something lasts. */
+import { age, type Zone } from '../../lib/format/format.ts';
+import { fromField } from '../../lib/format/instant.ts';
+import * as words from '../../lib/text/access.ts';
+
+const SOON_MS = 14 * 24 * 3_600_000;
+
+export interface End {
+  words: string;
+  /** Somebody should look to it. */
+  soon: boolean;
+}
+
+/** Null: it has no end. */
+export function endOf(instant: string | null, nowMs: number): End {
+  if (instant === null) return { words: words.tokens.noEnd, soon: false };
+  const at = Date.parse(instant);
+  const left = age(nowMs, at);
+  return {
+    words: left === null ? words.tokens.soon : words.tokens.in(left),
+    soon: at - nowMs < SOON_MS,
+  };
+}
+
+export type Ending = 'month' | 'usual' | 'year' | 'day' | 'none';
+
+const DAY_MS = 24 * 3_600_000;
+
+/** What the server is told: null is no end, and undefined leaves the usual one to it. A day is whole. */
+export function endsAt(ending: Ending, day: string, zone: Zone, nowMs: number): string | null | undefined {
+  if (ending === 'none') return null;
+  if (ending === 'usual') return undefined;
+  if (ending === 'day') return fromField(`${day}T23:59`, zone);
+  return new Date(nowMs + (ending === 'month' ? 30 : 365) * DAY_MS).toISOString();
+}
