@@ -8,7 +8,8 @@ import { ahead, DAY_MS, endIn, fieldOf, HOUR_MS, instantOf } from '../app/featur
 import { filterInWords, overrideInWords, tierOf } from '../app/features/clients/words.ts';
 import type { Peeked } from '../app/lib/api/calls/clients.ts';
 import { faultsOf } from '../app/lib/policy/faults.ts';
-import { emptyForm, formOf, newRow, valueOf } from '../app/lib/policy/form.ts';
+import { emptyForm, formOf, newRow } from '../app/lib/policy/form.ts';
+import { valueOf } from '../app/lib/policy/value.ts';
 import { grammar } from './samples.ts';
 
 test('what is typed is a kind and how the value begins, or a part of a value or label', () => {

@@ -6,6 +6,7 @@ import { askAhead } from '../app/lib/api/known.ts';
 import { request } from '../app/lib/api/request.ts';
 import type { Session } from '../app/lib/api/types.ts';
 import { clock } from '../app/lib/state/clock.svelte.ts';
+import { connectSession } from '../app/connect.ts';
 import { live } from '../app/lib/state/live/live.svelte.ts';
 import { session } from '../app/lib/state/session.svelte.ts';
 import { outage } from '../app/shell/outage.svelte.ts';
@@ -54,6 +55,8 @@ const as = (name: string): Session => ({
 const json = (status: number, body: unknown) => new Response(JSON.stringify(body), { status });
 const refusal = (status: number, code: string) => json(status, { code, status, title: code });
 const soon = () => new Promise((resolve) => setTimeout(resolve));
+
+connectSession();
 
 beforeEach(async () => {
   [answers, calls] = [[json(200, {})], []];

@@ -37,7 +37,7 @@ const OVERLAYS: Record<Overlay | 'draft' | 'signed-out', Read> = {
   draft: () => import('../features/publish/DraftDialog.svelte'),
   find: () => import('../features/find/Find.svelte'),
   keys: () => import('./KeyList.svelte'),
-  publish: () => import('../features/publish/PublishPanel.svelte'),
+  publish: () => import('../routes/Publish.svelte'),
   'roll-back': () => import('../features/history/RollBackPanel.svelte'),
   'sign-out': () => import('../features/signin/SignOut.svelte'),
   'signed-out': () => import('../features/signin/SignedOut.svelte'),
@@ -51,7 +51,7 @@ export async function readOverlay(name: keyof typeof OVERLAYS): Promise<Page> {
   return (await OVERLAYS[name]()).default as Page;
 }
 
-/** What may be wanted soon. Where it cannot be read now, it is asked for again, and told, once it is opened. */
+/** Loads dialogs that may be opened soon. A load that fails is repeated, and reported, once the dialog is opened. */
 export function readAhead(...names: (keyof typeof OVERLAYS)[]): void {
   for (const name of names) void OVERLAYS[name]().catch(() => undefined);
 }

@@ -1,6 +1,7 @@
 /** What the publish panel tells of a change list before it is published. */
 import type { PreviewAsk, PreviewKind } from '../../lib/api/schema.ts';
-import { valueOf, type Grammar } from '../../lib/policy/form.ts';
+import { type Grammar } from '../../lib/policy/form.ts';
+import { valueOf } from '../../lib/policy/value.ts';
 import type { Entry } from '../../lib/state/changes/entry.ts';
 import { trafficOf, usualTraffic, type TrafficForm } from './preview.ts';
 

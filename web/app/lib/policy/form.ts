@@ -3,8 +3,7 @@
  * not yet right survives. Fields that no editor knows stay as they came.
  */
 import type { AlgorithmInfo, Bounds, Kind, Limit, Objects } from '../api/types.ts';
-import { faultsOf } from './faults.ts';
-import { formatRate, isRate, parseNumber, parseRate } from './rate.ts';
+import { formatRate } from './rate.ts';
 
 export interface LimitRow {
   /** Tells rows apart while their ids are being typed. */
@@ -35,7 +34,7 @@ export interface Grammar {
 }
 
 /** What a field means that is not there. */
-const ABSENT: Record<Kind | 'limit', Record<string, unknown>> = {
+export const ABSENT: Record<Kind | 'limit', Record<string, unknown>> = {
   tier: { unlimited: false },
   rule: { enabled: true, cost: 1 },
   client: {},
@@ -151,61 +150,10 @@ function rowAsSent(row: LimitRow, grammar: Grammar): LimitRow {
   return { ...row, burst: takes(grammar, row.algorithm, 'burst') ? row.burst : '', fields };
 }
 
-/** The document's object; null while the text has faults. */
-export function valueOf<K extends Kind>(
-  kind: K,
-  id: string,
-  form: Form,
-  grammar: Grammar,
-): Objects[K] | null {
-  if (Object.keys(faultsOf(kind, form, grammar)).length > 0) return null;
-  const fields = { ...form.fields };
-  Reflect.deleteProperty(fields, RENAME);
-  if (!isUnlimited(form) && (kind === 'tier' || kind === 'rule' || form.limits.length > 0)) {
-    const limits = asSent(form, grammar).limits.map((row) => limitOf(row, grammar));
-    fields[kind === 'client' ? 'override.limits' : 'limits'] = limits;
-  }
-  return { ...identityOf(kind, id), ...nested(stated(fields, ABSENT[kind])) } as unknown as Objects[K];
-}
-
-function identityOf(kind: Kind, id: string): Record<string, string> {
-  if (kind === 'domain') return {};
-  if (kind !== 'client') return { id };
-  const at = id.indexOf(':');
-  return { kind: id.slice(0, at), value: id.slice(at + 1) };
-}
-
 /** Without what says only what its absence says. */
 export function stated(
   fields: Record<string, unknown>,
   absent: Record<string, unknown> = ABSENT.limit,
 ): Record<string, unknown> {
   return Object.fromEntries(Object.entries(fields).filter(([name, value]) => absent[name] !== value));
-}
-
-function nested(fields: Record<string, unknown>): Record<string, unknown> {
-  const value: Record<string, unknown> = {};
-  for (const [name, field] of Object.entries(fields)) {
-    const at = name.indexOf('.');
-    if (at < 0) value[name] = field;
-    else {
-      const outer = name.slice(0, at);
-      value[outer] = { ...(value[outer] as object | undefined), [name.slice(at + 1)]: field };
-    }
-  }
-  return value;
-}
-
-function limitOf(row: LimitRow, grammar: Grammar): Limit {
-  const rate = parseRate(row.rate, grammar.bounds.number_max, row.algorithm);
-  if (!isRate(rate)) throw new Error('a row with faults has no limit');
-  const limit: Limit = {
-    id: row.id.trim(),
-    algorithm: row.algorithm,
-    ...rate,
-    ...stated(row.fields),
-  };
-  const burst = parseNumber(row.burst, grammar.bounds.number_max);
-  if (typeof burst === 'number') limit.burst = burst;
-  return limit;
 }

@@ -5,12 +5,16 @@ import { known } from '../api/known.ts';
 import { guardCalls, Refused, Unreachable } from '../api/request.ts';
 import type { Role } from '../api/schema.ts';
 import type { Meta, Session } from '../api/types.ts';
-import { changes } from './changes/changes.svelte.ts';
-import { follow } from './changes/follow.ts';
-import { live } from './live/live.svelte.ts';
 
 /** From the least to the most; each may what those before it may. */
 export const ROLES: Role[] = ['viewer', 'operator', 'editor', 'admin'];
+
+/** Parts of the dashboard that begin and end with a session. */
+export interface SessionParts {
+  /** Called before the pages of the user are shown, and again when they are back after a lost session. */
+  enter(session: Session): void;
+  leave(dropChanges: boolean): void;
+}
 
 export type SessionState = 'unknown' | 'in' | 'out' | 'lost' | 'unreachable';
 
@@ -20,6 +24,7 @@ class SessionKeeper {
   meta = $state.raw<Meta | null>(null);
   /** Who is signed in in this browser instead, when the session is lost. */
   other = $state<string | null>(null);
+  #parts: SessionParts | null = null;
   #waiting: { resolve: () => void; reject: (why: Error) => void }[] = [];
   /** Tabs of this browser tell each other that somebody is signed in, and no more: each asks the server who. */
   #tabs = new BroadcastChannel('tidegate.session');
@@ -32,6 +37,11 @@ class SessionKeeper {
       refresh: () => this.#refresh(),
     });
     this.#tabs.onmessage = () => void this.#regain();
+  }
+
+  /** Sets what begins and ends with each session. */
+  attach(parts: SessionParts): void {
+    this.#parts = parts;
   }
 
   /** Looks whether the browser still has a session. */
@@ -51,11 +61,9 @@ class SessionKeeper {
   async enter(who: Session, meta?: Promise<Meta>): Promise<void> {
     this.who = who;
     this.other = null;
-    changes.load(who.environment, who.name);
     this.meta ??= await (meta ?? getMeta());
+    this.#parts?.enter(who);
     this.state = 'in';
-    live.start(who.name);
-    follow.start();
     for (const { resolve } of this.#waiting.splice(0)) resolve();
     this.#tabs.postMessage(null);
   }
@@ -67,9 +75,7 @@ class SessionKeeper {
       // A session that is over already is what was asked for.
       if (!isSignedOut(error)) throw error;
     }
-    live.stop();
-    if (dropChanges) changes.clear();
-    changes.leave();
+    this.#parts?.leave(dropChanges);
     this.who = null;
     this.state = 'out';
     for (const { reject } of this.#waiting.splice(0)) reject(new Unreachable());

@@ -2,15 +2,18 @@
 import { getObject } from '../../api/calls.ts';
 import { Refused } from '../../api/request.ts';
 import type { PublishedEvent, Touched } from '../../api/types.ts';
-import { live } from '../live/live.svelte.ts';
 import { changes } from './changes.svelte.ts';
 import { rebase, type Entry, type EntryKey } from './entry.ts';
 
-class Follow {
-  #stop: (() => void) | null = null;
+type Listener = (event: PublishedEvent | null) => void;
 
-  start(): void {
-    this.#stop ??= live.onPublished((event) => void this.#catchUp(event));
+class Follow {
+  #isListening = false;
+
+  /** Catches up at once, and from then on with each publish that `onPublished` reports. */
+  start(onPublished: (listener: Listener) => void): void {
+    if (!this.#isListening) onPublished((event) => void this.#catchUp(event));
+    this.#isListening = true;
     void this.#catchUp(null);
   }
 

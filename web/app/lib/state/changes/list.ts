@@ -1,6 +1,7 @@
 /** The change list as the server takes it. */
 import type { ChangeList } from '../../api/types.ts';
-import { renamedTo, valueOf, type Grammar } from '../../policy/form.ts';
+import { renamedTo, type Grammar } from '../../policy/form.ts';
+import { valueOf } from '../../policy/value.ts';
 import { limitName } from '../../policy/limitname.ts';
 import { nameOf, type Entry } from './entry.ts';
 
