@@ -2,6 +2,7 @@
 import svelte from 'eslint-plugin-svelte';
 import globals from 'globals';
 import ts from 'typescript-eslint';
+import layers from './scripts/layers.js';
 import svelteConfig from './svelte.config.js';
 
 export default ts.config(
@@ -24,7 +25,9 @@ export default ts.config(
   },
   {
     files: ['app/**'],
+    plugins: { tidegate: { rules: { layers } } },
     rules: {
+      'tidegate/layers': 'error',
       'no-restricted-globals': [
         'error',
         { name: 'fetch', message: 'app/lib/api/request.ts makes every call to the server' },
