@@ -1,13 +1,13 @@
 /** Starts the dashboard. */
 import './tokens.css';
 import './base.css';
-import './ahead.ts';
+import './prefetch.ts';
 import { mount } from 'svelte';
 import App from './App.svelte';
 import { connectSession } from './connect.ts';
 import { clock } from './lib/state/clock.svelte.ts';
-import { place } from './lib/state/place.svelte.ts';
-import { keepPresses } from './lib/dom/press.ts';
+import { place } from './lib/state/navigation.svelte.ts';
+import { keepPresses } from './lib/dom/presscapture.ts';
 import './lib/state/settings.svelte.ts';
 
 place.listen();

@@ -150,6 +150,6 @@ test('a viewer never reads the publish panel', async ({ admin, browser, server }
   await vera.getByRole('link', { name: 'pro', exact: true }).click();
   await expect(vera.getByRole('heading', { name: 'Tier pro' })).toBeVisible();
   await vera.keyboard.press('Control+Enter');
-  expect((await scripts(vera)).names.filter((name) => name.includes('/PublishPanel-'))).toEqual([]);
+  expect((await scripts(vera)).names.filter((name) => name.includes('/Publish-'))).toEqual([]);
   await context.close();
 });

@@ -2,7 +2,7 @@
 // @vitest-environment happy-dom
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { browserName } from '../app/features/access/browsername.ts';
-import { endOf, endsAt } from '../app/features/access/ending.ts';
+import { endOf, endsAt } from '../app/features/access/expiry.ts';
 import { faultsAt, hasStatus } from '../app/lib/api/faults.ts';
 import { Refused, Unreachable } from '../app/lib/api/request.ts';
 

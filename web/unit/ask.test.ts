@@ -1,5 +1,6 @@
 /** The question of a run: what is asked of the fields, and the fields of what was asked. */
 import { describe, expect, it } from 'vitest';
+import { trafficInWords } from '../app/features/simulator/describerun.ts';
 import { kindsOfLog } from '../app/features/simulator/logkinds.ts';
 import {
   askOf,
@@ -8,9 +9,8 @@ import {
   parseQuestion,
   questionFaults,
   type QuestionForm,
-} from '../app/features/simulator/question.ts';
+} from '../app/features/simulator/runform.ts';
 import { newRow, PATTERN_NAMES, usual, type TrafficRow } from '../app/features/simulator/traffic.ts';
-import { trafficInWords } from '../app/features/simulator/words.ts';
 import type { Ask } from '../app/lib/api/schema.ts';
 
 const LIST = { changes: [{ op: 'delete' as const, kind: 'tier' as const, id: 'free' }] };

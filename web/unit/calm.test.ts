@@ -2,8 +2,8 @@
 // @vitest-environment happy-dom
 import { expect, test } from 'vitest';
 import type { Heaviest } from '../app/lib/api/schema.ts';
-import { Calm } from '../app/lib/state/live/calm.svelte.ts';
-import { rowsOf } from '../app/lib/state/live/heaviest.ts';
+import { rowsOf } from '../app/lib/state/live/heavyhitters.ts';
+import { Calm } from '../app/lib/state/live/steadyrows.svelte.ts';
 
 const row = (id: string, count = 0) => ({ id, count });
 

@@ -2,13 +2,13 @@
 // @vitest-environment happy-dom
 import { mount, unmount } from 'svelte';
 import { expect, test } from 'vitest';
-import Clashes from '../app/features/publish/Clashes.svelte';
+import Conflicts from '../app/features/publish/Conflicts.svelte';
 import { entryOf, rebase } from '../app/lib/state/changes/entry.ts';
 import { item, key, layered, row, withLimit } from './samples.ts';
 
 test('for an object that is gone there is only what can be done', () => {
   const gone = rebase(entryOf(key, item(1, layered), 1), null, '', 2);
-  const panel = mount(Clashes, {
+  const panel = mount(Conflicts, {
     target: document.body,
     props: { entries: [gone], choices: {}, missing: false },
   });
@@ -24,7 +24,7 @@ test('tiers of one name in two domains are two questions', () => {
     row(mine.form, 'minute').rate = '5 / 1m';
     return rebase(mine, item(2, withLimit('minute', { limit: 6 })), 'ben', 2);
   });
-  const panel = mount(Clashes, { target: document.body, props: { entries, choices: {}, missing: false } });
+  const panel = mount(Conflicts, { target: document.body, props: { entries, choices: {}, missing: false } });
   const names = [...document.querySelectorAll('input')].map(({ name }) => name);
   expect(new Set(names).size).toBe(2);
   expect([...document.querySelectorAll('legend')].map(({ textContent }) => textContent)).toEqual([

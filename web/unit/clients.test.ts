@@ -1,11 +1,11 @@
 /** How clients are looked for, and what is said of them. */
 import { expect, test } from 'vitest';
-import { exactly, filterOf, isSingle, partsOf, showOf } from '../app/features/clients/find.ts';
-import { nearest } from '../app/features/clients/fullest.ts';
-import { grant, grantOf } from '../app/features/clients/grants.ts';
+import { exactly, filterOf, isSingle, partsOf, showOf } from '../app/features/clients/clientfilter.ts';
+import { filterInWords, overrideInWords, tierOf } from '../app/features/clients/describeclient.ts';
+import { nearest } from '../app/features/clients/limitusage.ts';
+import { ahead, DAY_MS, endIn, fieldOf, HOUR_MS, instantOf } from '../app/features/clients/overrideend.ts';
+import { grant, grantOf } from '../app/features/clients/overridegrants.ts';
 import { tagsOf, tagsOfAll } from '../app/features/clients/tags.ts';
-import { ahead, DAY_MS, endIn, fieldOf, HOUR_MS, instantOf } from '../app/features/clients/until.ts';
-import { filterInWords, overrideInWords, tierOf } from '../app/features/clients/words.ts';
 import type { Peeked } from '../app/lib/api/calls/clients.ts';
 import { faultsOf } from '../app/lib/policy/faults.ts';
 import { emptyForm, formOf, newRow } from '../app/lib/policy/form.ts';

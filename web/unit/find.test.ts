@@ -1,6 +1,6 @@
 /** The find box: what is closest comes first, every group has its share, and no more than twelve lines. */
 import { expect, test } from 'vitest';
-import { isName, LINES_MAX, matches, versionOf, type Source } from '../app/features/find/matches.ts';
+import { isName, LINES_MAX, matches, versionOf, type Source } from '../app/features/find/search.ts';
 
 const source = (group: string, ...names: string[]): Source => ({
   group,

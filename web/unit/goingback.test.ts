@@ -1,6 +1,6 @@
 /** What going back to an older version means, as a change list. */
 import { describe, expect, test, vi } from 'vitest';
-import { keysOf, listFor } from '../app/features/history/copy.ts';
+import { keysOf, listFor } from '../app/features/history/copyversion.ts';
 import { Refused } from '../app/lib/api/request.ts';
 import type { Difference, Policy } from '../app/lib/api/schema.ts';
 

@@ -1,9 +1,9 @@
 /** What the record makes of the server's answers. */
 import { describe, expect, test } from 'vitest';
-import { deniedAround } from '../app/features/history/around.ts';
 import { filterOf, matches } from '../app/features/history/auditfilter.ts';
+import { deniedAround } from '../app/features/history/deniedshare.ts';
 import { byObject, fieldOf, linesOf } from '../app/features/history/differences.ts';
-import { versionIn } from '../app/features/history/objects.ts';
+import { versionIn } from '../app/features/history/versionname.ts';
 import { withQuery } from '../app/lib/api/query.ts';
 import type { AuditLine, Difference } from '../app/lib/api/schema.ts';
 import { fromField, toField } from '../app/lib/format/instant.ts';

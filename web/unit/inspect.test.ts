@@ -1,11 +1,11 @@
 /** The Inspector: what is typed, how limits stand node by node, how waits are written. */
 import { expect, test } from 'vitest';
 import { countdown } from '../app/features/inspector/countdown.ts';
-import { faultsOf, questionFrom, type Draft } from '../app/features/inspector/draft.ts';
-import { isUsed, statesOf } from '../app/features/inspector/states.ts';
+import { isUsed, statesOf } from '../app/features/inspector/limitstates.ts';
+import { faultsOf, questionFrom, type Draft } from '../app/features/inspector/requestfields.ts';
 import { verdictsOf } from '../app/features/inspector/verdicts.ts';
 import type { Explained, LimitState, NodeAnswers } from '../app/lib/api/schema.ts';
-import { asked } from '../app/lib/policy/question.ts';
+import { asked } from '../app/lib/policy/inspection.ts';
 
 const draft = (over: Partial<Draft>): Draft => ({
   identities: [{ kind: 'user', value: 'ada' }],

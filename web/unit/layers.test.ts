@@ -15,7 +15,7 @@ async function lint(file: string, content: string): Promise<string[]> {
 }
 
 test.each([
-  ['lib/state/one.ts', "import '../../features/nodes/store.ts';", 'lib/state is below features'],
+  ['lib/state/one.ts', "import '../../features/nodes/describestore.ts';", 'lib/state is below features'],
   ['lib/state/one.ts', "import '../../routes/Nodes.svelte';", 'lib/state is below routes'],
   ['lib/api/one.ts', "export * from '../state/storage.ts';", 'lib/api is below lib/state'],
   ['lib/api/one.ts', "import '../../connect.ts';", 'lib/api is below app'],
@@ -36,8 +36,8 @@ test('a component must not load another feature in its markup', async () => {
 });
 
 test.each([
-  ['features/nodes/one.ts', "import './store.ts'; import '../../lib/format/format.ts';"],
-  ['routes/one.ts', "import '../features/nodes/store.ts'; import '../features/clients/tags.ts';"],
+  ['features/nodes/one.ts', "import './describestore.ts'; import '../../lib/format/format.ts';"],
+  ['routes/one.ts', "import '../features/nodes/describestore.ts'; import '../features/clients/tags.ts';"],
   ['lib/components/one.ts', "import '../state/storage.ts'; import 'svelte';"],
   ['main.ts', "import './shell/pages.ts'; import './lib/state/clock.svelte.ts';"],
 ])('%s may contain %s', async (file, content) => {

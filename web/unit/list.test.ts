@@ -4,6 +4,7 @@ import { flushSync } from 'svelte';
 import { beforeEach, expect, test } from 'vitest';
 import type { Rule } from '../app/lib/api/types.ts';
 import { copyForm, formOf } from '../app/lib/policy/form.ts';
+import { listOf } from '../app/lib/state/changes/changelist.ts';
 import { changes } from '../app/lib/state/changes/changes.svelte.ts';
 import {
   anew,
@@ -14,7 +15,6 @@ import {
   openClashes,
   rebase,
 } from '../app/lib/state/changes/entry.ts';
-import { listOf } from '../app/lib/state/changes/list.ts';
 import { entry, form, grammar, item, key, layered, row, withLimit } from './samples.ts';
 
 const rule: Rule = { id: 'search', endpoint: '/search', per: 'ip', limits: layered.limits ?? [] };

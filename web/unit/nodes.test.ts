@@ -1,9 +1,9 @@
 /** What a node's row means for a version. */
 import { expect, test } from 'vitest';
-import { overshootWords, storeTitle, storeTrouble, storeWords } from '../app/features/nodes/store.ts';
+import { overshootWords, storeTitle, storeTrouble, storeWords } from '../app/features/nodes/describestore.ts';
 import type { NodeRow, NodeSecond, StoreFault } from '../app/lib/api/schema.ts';
-import { merged } from '../app/lib/state/fleet/rows.ts';
-import { columnOf, duration, lagS, standing } from '../app/lib/state/fleet/words.ts';
+import { merged } from '../app/lib/state/fleet/noderows.ts';
+import { columnOf, duration, lagS, standing } from '../app/lib/state/fleet/standing.ts';
 
 const row = (over: Partial<NodeRow>): NodeRow => ({
   node: 'a',

@@ -1,6 +1,6 @@
 /** A list that is read page by page. */
 import { expect, test } from 'vitest';
-import { Pages } from '../app/lib/state/pages.svelte.ts';
+import { Pages } from '../app/lib/state/pagedlist.svelte.ts';
 
 function list() {
   const asked: (string | null)[] = [];

@@ -1,6 +1,6 @@
 /** The Inspector's address. */
 import { expect, test } from 'vitest';
-import { asked, inspectAddress, parseIdentity, questionOf } from '../app/lib/policy/question.ts';
+import { asked, inspectAddress, parseIdentity, questionOf } from '../app/lib/policy/inspection.ts';
 
 test('an identity is a kind and a value, which may have colons itself', () => {
   expect(parseIdentity('user:ada')).toEqual({ kind: 'user', value: 'ada' });

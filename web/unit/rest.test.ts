@@ -1,7 +1,7 @@
 /** What a narrow window drops, under its row: it does what the original does, and is not made anew for nothing. */
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { showRest } from '../app/lib/components/rest.ts';
+import { showRest } from '../app/lib/components/hiddencolumns.ts';
 
 let measure: () => void;
 let region: HTMLElement;

@@ -1,7 +1,7 @@
 /** A table is one stop of Tab, and arrows walk its rows. */
 // @vitest-environment happy-dom
 import { expect, test } from 'vitest';
-import { walkRows } from '../app/lib/components/rows.ts';
+import { walkRows } from '../app/lib/components/rownavigation.ts';
 
 const row = (name: string) =>
   `<tr><td><input type="checkbox"></td><td><a href="/${name}">${name}</a></td><td><button>End</button></td></tr>`;

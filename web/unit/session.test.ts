@@ -2,11 +2,11 @@
 // @vitest-environment happy-dom
 import { flushSync } from 'svelte';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { askAhead } from '../app/lib/api/known.ts';
+import { connectSession } from '../app/connect.ts';
+import { askAhead } from '../app/lib/api/initial.ts';
 import { request } from '../app/lib/api/request.ts';
 import type { Session } from '../app/lib/api/types.ts';
 import { clock } from '../app/lib/state/clock.svelte.ts';
-import { connectSession } from '../app/connect.ts';
 import { live } from '../app/lib/state/live/live.svelte.ts';
 import { session } from '../app/lib/state/session.svelte.ts';
 import { outage } from '../app/shell/outage.svelte.ts';

@@ -1,10 +1,10 @@
 /** What a run found, as it is drawn and exported, and what a preview asks. */
 import { describe, expect, it } from 'vitest';
 import { barsOf, columnsOf } from '../app/features/simulator/denials.ts';
+import { length, offset, wholeSteps } from '../app/features/simulator/durations.ts';
 import { cell } from '../app/features/simulator/export.ts';
 import { sourceOf, trafficFaults, trafficOf, usualTraffic } from '../app/features/simulator/preview.ts';
 import { scaleOf } from '../app/features/simulator/strips.ts';
-import { length, offset, wholeSteps } from '../app/features/simulator/times.ts';
 
 const bucket = (second: number, requests: number, denied_a: number, denied_b: number) => ({
   at: new Date(second * 1000).toISOString(),

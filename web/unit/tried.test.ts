@@ -1,6 +1,6 @@
 /** What the server thinks of a list before it is published, and what is meant of it. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Tried } from '../app/features/publish/tried.svelte.ts';
+import { Tried } from '../app/features/publish/validation.svelte.ts';
 import type { ChangeList } from '../app/lib/api/types.ts';
 
 let answers: Response[];

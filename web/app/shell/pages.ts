@@ -30,17 +30,17 @@ const PAGES: Record<PageName, Read> = {
   login: () => import('../routes/Login.svelte'),
   'signed-in': () => import('../routes/SignedIn.svelte'),
   setup: () => import('../routes/Setup.svelte'),
-  missing: () => import('../routes/Missing.svelte'),
+  missing: () => import('../routes/NotFound.svelte'),
 };
 
 const OVERLAYS: Record<Overlay | 'draft' | 'signed-out', Read> = {
   draft: () => import('../features/publish/DraftDialog.svelte'),
-  find: () => import('../features/find/Find.svelte'),
-  keys: () => import('./KeyList.svelte'),
+  find: () => import('../features/find/FindDialog.svelte'),
+  keys: () => import('./ShortcutsDialog.svelte'),
   publish: () => import('../routes/Publish.svelte'),
   'roll-back': () => import('../features/history/RollBackPanel.svelte'),
-  'sign-out': () => import('../features/signin/SignOut.svelte'),
-  'signed-out': () => import('../features/signin/SignedOut.svelte'),
+  'sign-out': () => import('../features/signin/SignOutDialog.svelte'),
+  'signed-out': () => import('../features/signin/SessionExpiredDialog.svelte'),
 };
 
 export async function readPage(name: PageName): Promise<Page> {

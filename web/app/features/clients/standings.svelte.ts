@@ -5,7 +5,7 @@ import { getStandings, type Standing } from '../../lib/api/calls/clients.ts';
 import type { Client } from '../../lib/api/types.ts';
 import { afterPress } from '../../lib/dom/afterpress.ts';
 import { Age } from '../../lib/state/live/age.svelte.ts';
-import { isSingle } from './find.ts';
+import { isSingle } from './clientfilter.ts';
 
 /** With the round that follows, before what is shown is old. */
 const FRESH_MS = 2_000;

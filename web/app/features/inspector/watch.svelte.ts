@@ -1,8 +1,8 @@
 /** Watches one identity: the stream tells of the decisions about it, for ten minutes at most. */
 import type { Identity } from '../../lib/api/schema.ts';
 import type { DecisionEvent, KeyEvent, Seen } from '../../lib/api/types.ts';
-import { Calm } from '../../lib/state/live/calm.svelte.ts';
 import { live } from '../../lib/state/live/live.svelte.ts';
+import { Calm } from '../../lib/state/live/steadyrows.svelte.ts';
 import type { Loading } from '../../lib/state/loading.svelte.ts';
 import { untold } from '../../lib/text/states.ts';
 

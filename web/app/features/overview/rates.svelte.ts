@@ -2,8 +2,8 @@
 import { getRange } from '../../lib/api/calls/live.ts';
 import type { FiguresPoint, LimitCounts as PartFigures } from '../../lib/api/schema.ts';
 import { ownerName } from '../../lib/policy/limitname.ts';
-import { Growing } from '../../lib/state/live/growing.svelte.ts';
 import { live } from '../../lib/state/live/live.svelte.ts';
+import { Growing } from '../../lib/state/live/liveseries.svelte.ts';
 import { Series } from '../../lib/state/live/series.ts';
 import { Loading } from '../../lib/state/loading.svelte.ts';
 import { STEP_S, stepOf, type View } from './range.ts';

@@ -1,8 +1,8 @@
 /** A test request: whom it is about, and what nodes told. */
 import type { Identity, NodeAnswers, Question } from '../../lib/api/schema.ts';
+import { identityText } from '../../lib/policy/inspection.ts';
 import { shortLimitName } from '../../lib/policy/limitname.ts';
-import { identityText } from '../../lib/policy/question.ts';
-import { untold } from '../../lib/state/fleet/untold.ts';
+import { untold } from '../../lib/state/fleet/nodefailures.ts';
 import { overview } from '../../lib/text/overview.ts';
 
 export interface TestRequest {

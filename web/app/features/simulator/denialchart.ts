@@ -3,7 +3,7 @@ import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { perSecond } from '../../lib/format/format.ts';
 import type { Columns } from './denials.ts';
-import { offset, wholeSteps } from './times.ts';
+import { offset, wholeSteps } from './durations.ts';
 
 export interface Reading {
   atMs: number;

@@ -3,8 +3,8 @@
  * as it was recorded.
  */
 import type { PreviewTraffic } from '../../lib/api/schema.ts';
+import { parseIdentity } from '../../lib/policy/inspection.ts';
 import { parsePeriod, periodMs } from '../../lib/policy/period.ts';
-import { parseIdentity } from '../../lib/policy/question.ts';
 import { formatRate, isRate, parseRate } from '../../lib/policy/rate.ts';
 import type { Entry } from '../../lib/state/changes/entry.ts';
 import type { Bar } from './strips.ts';

@@ -1,7 +1,7 @@
 /** Who is signed in, and what happens when the session ends under an open page. */
 import { untrack } from 'svelte';
 import { getMeta, getSession, signIn, signOut } from '../api/calls.ts';
-import { known } from '../api/known.ts';
+import { known } from '../api/initial.ts';
 import { guardCalls, Refused, Unreachable } from '../api/request.ts';
 import type { Role } from '../api/schema.ts';
 import type { Meta, Session } from '../api/types.ts';

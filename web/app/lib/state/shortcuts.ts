@@ -1,8 +1,8 @@
 /** Keys of every page. Single letters work only outside fields and dialogs, and can be switched off. */
 import { focusSoon } from '../dom/focus.ts';
 import { live } from './live/live.svelte.ts';
+import { place } from './navigation.svelte.ts';
 import { overlay } from './overlay.svelte.ts';
-import { place } from './place.svelte.ts';
 import { routeOf } from './router.ts';
 import { settings } from './settings.svelte.ts';
 

@@ -10,8 +10,8 @@ import { changes } from '../../state/changes/changes.svelte.ts';
 import { isChanged, type Entry } from '../../state/changes/entry.ts';
 import { live } from '../../state/live/live.svelte.ts';
 import { Loading } from '../../state/loading.svelte.ts';
+import { place } from '../../state/navigation.svelte.ts';
 import { overlay } from '../../state/overlay.svelte.ts';
-import { place } from '../../state/place.svelte.ts';
 import { session } from '../../state/session.svelte.ts';
 
 export class Editor<K extends Kind, Of extends Item<Objects[K]> = Item<Objects[K]>> {

@@ -4,9 +4,9 @@ import { randomId } from '../../api/randomid.ts';
 import { Refused, Unreachable } from '../../api/request.ts';
 import type { ChangeList, Conflict, Problem, Published } from '../../api/types.ts';
 import { copyForm, type Form, type Grammar } from '../../policy/form.ts';
+import { listOf } from './changelist.ts';
 import { changes } from './changes.svelte.ts';
 import { isClashing, rebase, settled, type Entry, type EntryKey, type Present } from './entry.ts';
-import { listOf } from './list.ts';
 import { listFaults, type ListFault } from './listfaults.ts';
 
 export type Outcome =

@@ -5,7 +5,7 @@ import type { NodeRow, Rollout } from '../../api/schema.ts';
 import type { PublishedEvent } from '../../api/types.ts';
 import { live } from '../live/live.svelte.ts';
 import { Loading } from '../loading.svelte.ts';
-import { isAway, merged, type NodesEvent } from './rows.ts';
+import { isAway, merged, type NodesEvent } from './noderows.ts';
 
 /** What became of a version on a node, as far as this tab was told. */
 export interface Applied {

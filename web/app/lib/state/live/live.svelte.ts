@@ -3,7 +3,7 @@ import { getMetrics, getSession } from '../../api/calls.ts';
 import { Refused } from '../../api/request.ts';
 import type { Sample } from '../../api/schema.ts';
 import type { HelloEvent, LimitFigures, MetricsEvent, PublishedEvent, Totals } from '../../api/types.ts';
-import { Growing } from './growing.svelte.ts';
+import { Growing } from './liveseries.svelte.ts';
 import { Stream, type Connection } from './stream.ts';
 
 /** The figures of one limit. */
