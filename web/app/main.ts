@@ -6,11 +6,11 @@ import { mount } from 'svelte';
 import App from './App.svelte';
 import { connectSession } from './connect.ts';
 import { clock } from './lib/state/clock.svelte.ts';
-import { place } from './lib/state/navigation.svelte.ts';
+import { navigation } from './lib/state/navigation.svelte.ts';
 import { keepPresses } from './lib/dom/presscapture.ts';
 import './lib/state/settings.svelte.ts';
 
-place.listen();
+navigation.listen();
 clock.start();
 keepPresses();
 connectSession();

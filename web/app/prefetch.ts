@@ -1,11 +1,11 @@
 /**
- * What is asked of the server before anything of the page is made: answers and scripts are on their way while the
- * browser reads what it has stored, which takes it as long.
+ * Starts the calls and scripts of the first page before the page is built: they arrive while the browser reads its
+ * storage, which takes as long.
  */
-import { askAhead } from './lib/api/initial.ts';
+import { startInitialCalls } from './lib/api/initial.ts';
 import { routeOf } from './lib/state/router.ts';
-import { readPage } from './shell/pages.ts';
+import { loadPage } from './shell/pages.ts';
 
 const { page } = routeOf(location.pathname);
-if (page !== 'setup') askAhead();
-void readPage(page).catch(() => undefined);
+if (page !== 'setup') startInitialCalls();
+void loadPage(page).catch(() => undefined);

@@ -3,7 +3,7 @@
 import { flushSync } from 'svelte';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { connectSession } from '../app/connect.ts';
-import { askAhead } from '../app/lib/api/initial.ts';
+import { startInitialCalls } from '../app/lib/api/initial.ts';
 import { request } from '../app/lib/api/request.ts';
 import type { Session } from '../app/lib/api/types.ts';
 import { clock } from '../app/lib/state/clock.svelte.ts';
@@ -81,7 +81,7 @@ test("what one user sent is never sent again in another's name", async () => {
   const sent = request('/policy/changes', { method: 'POST', body: {} });
   await soon();
   expect(session.state).toBe('lost');
-  expect(session.who?.name).toBe('ana');
+  expect(session.user?.name).toBe('ana');
   expect(calls).toEqual(['POST /policy/changes of ana', 'GET /session']);
   answers = [json(200, { done: true })];
   await session.enter({ ...as('ana'), csrf: 'again' });
@@ -101,13 +101,13 @@ test('a session that is lost is taken up when the same person signs in in anothe
   answers = [json(200, as('ben'))];
   tab.postMessage();
   await soon();
-  expect([session.state, session.other, session.who?.name]).toEqual(['lost', 'ben', 'ana']);
+  expect([session.state, session.other, session.user?.name]).toEqual(['lost', 'ben', 'ana']);
   const told = vi.fn();
   tab.onmessage = told;
   answers = [json(200, { ...as('ana'), csrf: 'new' })];
   tab.postMessage();
   await soon();
-  expect([session.state, session.other, session.who?.csrf]).toEqual(['in', null, 'new']);
+  expect([session.state, session.other, session.user?.csrf]).toEqual(['in', null, 'new']);
   expect(told).toHaveBeenCalledOnce();
 });
 
@@ -163,7 +163,7 @@ test('signing out that fails says so, and leaves the session as it is', async ()
 
 test('what a load needs to know is asked ahead, once', async () => {
   answers = [json(200, as('ana')), json(200, {}), refusal(401, 'unauthorized'), refusal(401, 'unauthorized')];
-  askAhead();
+  startInitialCalls();
   expect(calls).toEqual(['GET /session', 'GET /meta']);
   await session.start();
   expect([session.state, calls.length]).toEqual(['in', 2]);

@@ -2,7 +2,7 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { Watch } from '../app/features/inspector/watch.svelte.ts';
-import type { Seen } from '../app/lib/api/types.ts';
+import type { WatchedDecision } from '../app/lib/api/types.ts';
 import { live, type Listener } from '../app/lib/state/live/live.svelte.ts';
 
 let say: Listener;
@@ -23,7 +23,7 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-const seen = (number: number): Seen => ({
+const seen = (number: number): WatchedDecision => ({
   number,
   node: 'a',
   at_ms: number,

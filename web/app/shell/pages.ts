@@ -43,15 +43,15 @@ const OVERLAYS: Record<Overlay | 'draft' | 'signed-out', Read> = {
   'signed-out': () => import('../features/signin/SessionExpiredDialog.svelte'),
 };
 
-export async function readPage(name: PageName): Promise<Page> {
+export async function loadPage(name: PageName): Promise<Page> {
   return (await PAGES[name]()).default as Page;
 }
 
-export async function readOverlay(name: keyof typeof OVERLAYS): Promise<Page> {
+export async function loadOverlay(name: keyof typeof OVERLAYS): Promise<Page> {
   return (await OVERLAYS[name]()).default as Page;
 }
 
 /** Loads dialogs that may be opened soon. A load that fails is repeated, and reported, once the dialog is opened. */
-export function readAhead(...names: (keyof typeof OVERLAYS)[]): void {
+export function prefetchOverlays(...names: (keyof typeof OVERLAYS)[]): void {
   for (const name of names) void OVERLAYS[name]().catch(() => undefined);
 }

@@ -1,18 +1,18 @@
-/** How long something lasts. */
+/** The end of a token's life, and the choices for it. */
 import { age, type Zone } from '../../lib/format/format.ts';
 import { fromField } from '../../lib/format/instant.ts';
 import * as words from '../../lib/text/access.ts';
 
 const SOON_MS = 14 * 24 * 3_600_000;
 
-export interface End {
+export interface Expiry {
   words: string;
   /** Somebody should look to it. */
   soon: boolean;
 }
 
 /** Null: it has no end. */
-export function endOf(instant: string | null, nowMs: number): End {
+export function expiryOf(instant: string | null, nowMs: number): Expiry {
   if (instant === null) return { words: words.tokens.noEnd, soon: false };
   const at = Date.parse(instant);
   const left = age(nowMs, at);
@@ -22,12 +22,17 @@ export function endOf(instant: string | null, nowMs: number): End {
   };
 }
 
-export type Ending = 'month' | 'usual' | 'year' | 'day' | 'none';
+export type ExpiryChoice = 'month' | 'usual' | 'year' | 'day' | 'none';
 
 const DAY_MS = 24 * 3_600_000;
 
 /** What the server is told: null is no end, and undefined leaves the usual one to it. A day is whole. */
-export function endsAt(ending: Ending, day: string, zone: Zone, nowMs: number): string | null | undefined {
+export function expiresAt(
+  ending: ExpiryChoice,
+  day: string,
+  zone: Zone,
+  nowMs: number,
+): string | null | undefined {
   if (ending === 'none') return null;
   if (ending === 'usual') return undefined;
   if (ending === 'day') return fromField(`${day}T23:59`, zone);

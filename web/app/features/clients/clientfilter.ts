@@ -1,4 +1,4 @@
-/** What is typed and chosen above the list, as the server is asked for it. */
+/** The filter of the list of clients: from the fields above it to the query that the server takes. */
 import type { ClientFilter } from '../../lib/api/calls/clients.ts';
 
 export type Show = 'all' | 'with' | 'without' | 'denied';

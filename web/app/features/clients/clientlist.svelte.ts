@@ -1,4 +1,4 @@
-/** The part of the list of clients that has been asked for, page by page. */
+/** The rows of the list of clients that were read so far, page by page. */
 import { getClients, type ClientFilter, type ClientPage } from '../../lib/api/calls/clients.ts';
 import { Loading } from '../../lib/state/loading.svelte.ts';
 
@@ -6,7 +6,7 @@ const PAGE = 100;
 /** The most that the server puts on a page. */
 const PAGE_MAX = 500;
 
-export interface Wanted {
+export interface ClientListQuery {
   domain: string;
   filter: ClientFilter;
   /** Only who is among the heaviest denied keys. */
@@ -14,18 +14,18 @@ export interface Wanted {
   backwards: boolean;
 }
 
-export interface Part extends ClientPage {
+export interface ClientListPage extends ClientPage {
   /** What it was asked for. */
-  of: Wanted;
+  of: ClientListQuery;
 }
 
 export class ClientList {
   readonly loading = new Loading((signal) => this.#read(signal));
-  readonly #wanted: () => Wanted;
+  readonly #wanted: () => ClientListQuery;
   #rows = PAGE;
   #isMore = false;
 
-  constructor(wanted: () => Wanted) {
+  constructor(wanted: () => ClientListQuery) {
     this.#wanted = wanted;
   }
 
@@ -42,7 +42,7 @@ export class ClientList {
   }
 
   /** The next page after what there is; or, where the policy has moved on, all that was there anew. */
-  async #read(signal: AbortSignal): Promise<Part> {
+  async #read(signal: AbortSignal): Promise<ClientListPage> {
     const of = this.#wanted();
     let part = this.#isMore ? this.loading.data : null;
     this.#isMore = false;

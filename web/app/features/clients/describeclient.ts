@@ -1,14 +1,14 @@
-/** Clients in a few words. */
+/** Describes clients, overrides and filters in a few words. */
 import type { ClientFilter } from '../../lib/api/calls/clients.ts';
 import type { Client, Override } from '../../lib/api/types.ts';
 import { count } from '../../lib/format/format.ts';
-import { limitsInWords } from '../../lib/policy/describe.ts';
+import { describeLimits } from '../../lib/policy/describe.ts';
 import * as words from '../../lib/text/clients.ts';
 
-export function overrideInWords(override: Override): string {
+export function describeOverride(override: Override): string {
   if (override.blocked) return words.override.blocked;
   if (override.unlimited) return words.override.unlimited;
-  return limitsInWords(override.limits ?? []);
+  return describeLimits(override.limits ?? []);
 }
 
 /** The tier that it is in, and whether that is only the default of its kind; null where its kind has none. */
@@ -22,7 +22,7 @@ export function tierOf(
 }
 
 /** Empty where everybody is meant. */
-export function filterInWords({ kind, prefix, q, tier, tag, has_override }: ClientFilter): string {
+export function describeFilter({ kind, prefix, q, tier, tag, has_override }: ClientFilter): string {
   const t = words.filters;
   return [
     kind ? t.kind(kind) : '',
@@ -36,6 +36,6 @@ export function filterInWords({ kind, prefix, q, tier, tag, has_override }: Clie
     .join(', ');
 }
 
-export function clientsInWords(number: number): string {
+export function describeCount(number: number): string {
   return words.clients.count(count(number), number === 1);
 }

@@ -1,7 +1,7 @@
-/** How much of a client's limits is used, by what the nodes say. */
+/** The used share of a client's limits, by the answers of the nodes. */
 import type { Peeked, PeekedLimit } from '../../lib/api/calls/clients.ts';
 
-export interface Fullest {
+export interface LimitUsage {
   limitId: string;
   used: number;
   limit: number;
@@ -12,7 +12,7 @@ export interface Fullest {
 }
 
 /** Of one limit, on the node where it is nearest to denying. */
-export function nearest(peeked: Peeked, limitId: string): Fullest | null {
+export function nearest(peeked: Peeked, limitId: string): LimitUsage | null {
   return most(limitsOf(peeked).filter((limit) => limit.limit_id === limitId));
 }
 
@@ -20,12 +20,12 @@ function limitsOf(peeked: Peeked): PeekedLimit[] {
   return Object.values(peeked.answers).flatMap((told) => (told.what === 'peek' ? told.limits : []));
 }
 
-function most(limits: PeekedLimit[]): Fullest | null {
+function most(limits: PeekedLimit[]): LimitUsage | null {
   const all = limits.map(usedOf);
-  return all.reduce<Fullest | null>((most, one) => (most && most.share >= one.share ? most : one), null);
+  return all.reduce<LimitUsage | null>((most, one) => (most && most.share >= one.share ? most : one), null);
 }
 
-function usedOf({ limit_id, limit, remaining, reset_after_ms }: PeekedLimit): Fullest {
+function usedOf({ limit_id, limit, remaining, reset_after_ms }: PeekedLimit): LimitUsage {
   const used = Math.max(0, limit - remaining);
   return { limitId: limit_id, used, limit, share: limit === 0 ? 1 : used / limit, resetMs: reset_after_ms };
 }

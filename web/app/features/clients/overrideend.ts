@@ -1,4 +1,4 @@
-/** Ends of overrides, between the document's instants and a field for a date and a time. */
+/** Conversions of an override's end between the document's instants and a date and time field. */
 import type { Zone } from '../../lib/format/format.ts';
 
 const MINUTE_MS = 60_000;
@@ -13,7 +13,7 @@ export function endIn(ms: number, nowMs: number): string {
 }
 
 /** How long it still is, in one unit; null when it is under a minute. */
-export function ahead(ms: number): string | null {
+export function timeLeft(ms: number): string | null {
   const minutes = Math.round(ms / MINUTE_MS);
   if (minutes < 1) return null;
   if (minutes < 60) return `${minutes} min`;

@@ -1,4 +1,4 @@
-/** What the override in a client's form grants. */
+/** The grant of the override in a client's form: none, limits, blocked or unlimited. */
 import { hasOverride, type Form } from '../../lib/policy/form.ts';
 
 export type Grant = 'none' | 'limits' | 'blocked' | 'unlimited';

@@ -1,4 +1,4 @@
-/** How long overrides are given for, the usual first. */
+/** The durations that an override can be given for, the default first. */
 import * as words from '../../lib/text/clients.ts';
 import { DAY_MS, HOUR_MS, USUAL_MS } from './overrideend.ts';
 

@@ -1,6 +1,6 @@
-/** What the find box offers for what was typed: groups in a fixed order, twelve lines at most, each group's closest first. */
+/** The search of the find box: groups in a fixed order, at most twelve lines, the closest match of each group first. */
 
-export interface Found {
+export interface SearchResult {
   /** The group's name. */
   group: string;
   name: string;
@@ -10,9 +10,9 @@ export interface Found {
   go: string | (() => void);
 }
 
-export interface Source {
+export interface SearchSource {
   group: string;
-  items: Omit<Found, 'group'>[];
+  items: Omit<SearchResult, 'group'>[];
   /** Already found by the server, or made of what was typed: all of them match. */
   found?: boolean;
 }
@@ -20,7 +20,7 @@ export interface Source {
 export const LINES_MAX = 12;
 const OF_GROUP_MAX = 4;
 
-export function matches(sources: Source[], typed: string): Found[] {
+export function search(sources: SearchSource[], typed: string): SearchResult[] {
   const wanted = typed.trim().toLowerCase();
   const groups = sources.map(({ group, items, found }) => {
     const ranked = found === true ? items.map((item) => ({ item, rank: 0 })) : rank(items, wanted);
@@ -58,7 +58,7 @@ function rankOf(name: string, wanted: string): number {
 }
 
 /** Is something called exactly so? */
-export function isName(sources: Source[], typed: string): boolean {
+export function isName(sources: SearchSource[], typed: string): boolean {
   const wanted = typed.trim().toLowerCase();
   return sources.some(({ items }) => items.some(({ name }) => name.toLowerCase() === wanted));
 }

@@ -1,4 +1,4 @@
-/** What makes the policy of now what it was in an older version, as a change list. */
+/** Builds the change list that turns the present policy into an older version. */
 import { getObject } from '../../lib/api/calls.ts';
 import { hasStatus } from '../../lib/api/faults.ts';
 import type { ChangeList, Difference, Kind, Policy } from '../../lib/api/schema.ts';

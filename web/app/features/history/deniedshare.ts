@@ -1,4 +1,4 @@
-/** What was denied just before a version and just after it, in words. */
+/** Describes the share of denials just before and just after a version. */
 import type { DecidedAround } from '../../lib/api/schema.ts';
 import { share } from '../../lib/format/format.ts';
 import * as words from '../../lib/text/history.ts';

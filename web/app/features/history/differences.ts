@@ -3,7 +3,7 @@ import type { Difference } from '../../lib/api/schema.ts';
 import { fields as fieldsText } from '../../lib/text/fields.ts';
 import { publish } from '../../lib/text/publish.ts';
 
-export interface ChangedObject {
+export interface ObjectChange {
   name: string;
   /** The whole object came or went. */
   whole: 'new' | 'gone' | null;
@@ -16,8 +16,8 @@ export function objectName(kind: string, id: string, domain: string): string {
 }
 
 /** In the order in which the server tells them. */
-export function byObject(differences: Difference[]): ChangedObject[] {
-  const objects = new Map<string, ChangedObject>();
+export function byObject(differences: Difference[]): ObjectChange[] {
+  const objects = new Map<string, ObjectChange>();
   for (const one of differences) {
     const name = objectName(one.kind, one.id, one.domain);
     const object = objects.get(name) ?? { name, whole: null, differences: [] };
@@ -40,15 +40,15 @@ export function valueText(value: unknown): string | null {
   return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
-export interface Line {
+export interface DifferenceLine {
   sign: '-' | '+';
   text: string;
 }
 
 /** The same as lines of JSON that went and came. */
-export function linesOf({ limit, field, from, to }: Difference): Line[] {
+export function linesOf({ limit, field, from, to }: Difference): DifferenceLine[] {
   const name = field ?? limit ?? '';
-  const lines = (sign: Line['sign'], value: unknown): Line[] => {
+  const lines = (sign: DifferenceLine['sign'], value: unknown): DifferenceLine[] => {
     if (value === undefined) return [];
     const written = JSON.stringify(value, null, 2);
     return (name === '' ? written : `${JSON.stringify(name)}: ${written}`)

@@ -1,4 +1,4 @@
-/** How lines of the audit log name versions. */
+/** Parses the names of versions in the audit log. */
 
 /** The number in `version:129`; null of anything else. */
 export function versionIn(name: string): number | null {

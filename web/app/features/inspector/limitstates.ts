@@ -1,4 +1,4 @@
-/** The limits of a request with what of them is used: node by node, and once what they share. */
+/** The limits of a request with their use: for each node, and once for what nodes share. */
 import type { Explained, LimitState, NodeAnswers, PeekedLimit, Sharing } from '../../lib/api/schema.ts';
 
 export interface NodeState {
@@ -15,7 +15,7 @@ export interface NodeState {
   says: string;
 }
 
-export interface State {
+export interface MergedLimitState {
   about: LimitState | null;
   limitId: string;
   isShadow: boolean;
@@ -25,8 +25,11 @@ export interface State {
 }
 
 /** In the order in which they are checked. Nodes that say the same stand together, and so do all that asked the store. */
-export function statesOf(explained: Pick<Explained, 'limits'>, peeked: NodeAnswers | null): State[] {
-  const states = new Map<string, State>();
+export function mergeLimitStates(
+  explained: Pick<Explained, 'limits'>,
+  peeked: NodeAnswers | null,
+): MergedLimitState[] {
+  const states = new Map<string, MergedLimitState>();
   for (const about of explained.limits) {
     const { limit_id, mode, sharing } = about;
     states.set(limit_id, { about, limitId: limit_id, isShadow: mode === 'shadow', sharing, at: [] });
@@ -83,6 +86,6 @@ function stateOf(limit: PeekedLimit | LimitState): Omit<NodeState, 'nodes'> {
   };
 }
 
-export function isUsed(state: State): boolean {
+export function isUsed(state: MergedLimitState): boolean {
   return state.at.some(({ limit, remaining }) => remaining < limit);
 }

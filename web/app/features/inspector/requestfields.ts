@@ -1,9 +1,9 @@
-/** What is typed into the form of a request, and what is wrong with it. */
+/** The fields of the request form, and their faults. */
 import type { Identity } from '../../lib/api/schema.ts';
-import type { Question } from '../../lib/policy/inspection.ts';
+import type { Inspection } from '../../lib/policy/inspection.ts';
 import { inspector } from '../../lib/text/inspector.ts';
 
-export interface Draft {
+export interface RequestFields {
   identities: Identity[];
   method: string;
   path: string;
@@ -12,13 +12,13 @@ export interface Draft {
 
 export const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'];
 
-export function draftOf({ identities, method, path, cost }: Question, kind: string): Draft {
+export function requestFieldsOf({ identities, method, path, cost }: Inspection, kind: string): RequestFields {
   const known = identities.map((one) => ({ ...one }));
   return { identities: known.length === 0 ? [{ kind, value: '' }] : known, method, path, cost };
 }
 
 /** By field: `kind 0`, `value 0`, `path`, `cost`. */
-export function faultsOf(draft: Draft): Record<string, string> {
+export function faultsOf(draft: RequestFields): Record<string, string> {
   const t = inspector.form.faults;
   const faults: Record<string, string> = {};
   draft.identities.forEach(({ kind, value }, at) => {
@@ -33,7 +33,7 @@ export function faultsOf(draft: Draft): Record<string, string> {
   return faults;
 }
 
-export function questionFrom(draft: Draft, domain: string): Question {
+export function inspectionFrom(draft: RequestFields, domain: string): Inspection {
   const identities = draft.identities.map(({ kind, value }) => ({ kind: kind.trim(), value: value.trim() }));
   return { domain, identities, method: draft.method, path: draft.path.trim(), cost: draft.cost };
 }

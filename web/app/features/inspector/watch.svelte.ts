@@ -1,8 +1,8 @@
 /** Watches one identity: the stream tells of the decisions about it, for ten minutes at most. */
 import type { Identity } from '../../lib/api/schema.ts';
-import type { DecisionEvent, KeyEvent, Seen } from '../../lib/api/types.ts';
+import type { DecisionEvent, KeyEvent, WatchedDecision } from '../../lib/api/types.ts';
 import { live } from '../../lib/state/live/live.svelte.ts';
-import { Calm } from '../../lib/state/live/steadyrows.svelte.ts';
+import { SteadyRows } from '../../lib/state/live/steadyrows.svelte.ts';
 import type { Loading } from '../../lib/state/loading.svelte.ts';
 import { untold } from '../../lib/text/states.ts';
 
@@ -13,7 +13,7 @@ const KEPT = 50;
 const LATER_MS = 3_000;
 
 /** A decision, or a time in which nobody watched. */
-export type Line = { key: string } & ({ seen: Seen } | { fromMs: number; toMs: number });
+export type WatchLine = { key: string } & ({ seen: WatchedDecision } | { fromMs: number; toMs: number });
 
 export class Watch {
   state = $state<'off' | 'on' | 'ended'>('off');
@@ -26,16 +26,16 @@ export class Watch {
   failed = $state.raw<string[]>([]);
   /** Of which not all is seen since then. */
   later = $state.raw<[node: string, sinceMs: number][]>([]);
-  readonly calm = new Calm<Line>(({ key }) => key);
+  readonly calm = new SteadyRows<WatchLine>(({ key }) => key);
   readonly #answer: Pick<Loading<unknown>, 'since' | 'load'>;
   #leave: (() => void) | null = null;
   #end: ReturnType<typeof setTimeout> | undefined;
   #rounds: ReturnType<typeof setInterval> | undefined;
-  #seen: Seen[] = [];
+  #seen: WatchedDecision[] = [];
   /** Number of the newest decision. */
   #last = 0;
   /** Of watches before this one, the stream of which was lost. */
-  #before: Line[] = [];
+  #before: WatchLine[] = [];
   /** When the stream was heard last, by the server's clock, and when it was before it was opened anew. */
   #heardMs = 0;
   #lostMs = 0;
@@ -86,7 +86,7 @@ export class Watch {
   }
 
   /** The newest first; numbers begin anew with each watch. */
-  #lines(): Line[] {
+  #lines(): WatchLine[] {
     const now = this.#seen.map((seen) => ({ key: `${this.since} ${seen.number}`, seen }));
     return [...now, ...this.#before].slice(0, KEPT);
   }

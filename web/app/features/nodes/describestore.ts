@@ -1,4 +1,4 @@
-/** The store that a node shares limits through, in words. */
+/** Describes the store that a node shares limits through. */
 import type { NodeRow, Overshoot, StoreFault, StoreReport } from '../../lib/api/schema.ts';
 import { count, perSecond } from '../../lib/format/format.ts';
 import { nodes as t } from '../../lib/text/nodes.ts';

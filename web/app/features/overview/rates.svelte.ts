@@ -3,7 +3,7 @@ import { getRange } from '../../lib/api/calls/live.ts';
 import type { FiguresPoint, LimitCounts as PartFigures } from '../../lib/api/schema.ts';
 import { ownerName } from '../../lib/policy/limitname.ts';
 import { live } from '../../lib/state/live/live.svelte.ts';
-import { Growing } from '../../lib/state/live/liveseries.svelte.ts';
+import { LiveSeries } from '../../lib/state/live/liveseries.svelte.ts';
 import { Series } from '../../lib/state/live/series.ts';
 import { Loading } from '../../lib/state/loading.svelte.ts';
 import { STEP_S, stepOf, type View } from './range.ts';
@@ -14,14 +14,14 @@ export interface OwnersEvent {
   items: (Omit<PartFigures, 'limit_id'> & { id: string })[];
 }
 
-export interface Shown {
+export interface LoadedRates {
   /** What was asked for. */
   view: View;
-  of: Growing;
+  of: LiveSeries;
   span: { lastS: number; topic: string } | { from: number; to: number };
 }
 
-export class Rates extends Loading<Shown> {
+export class RateHistory extends Loading<LoadedRates> {
   /** `domain` is that of the tier or rule. */
   constructor(view: () => View, domain: () => string) {
     super(async (signal) => {
@@ -36,7 +36,7 @@ export class Rates extends Loading<Shown> {
       const by = owner?.kind ?? 'total';
       const id = owner ? { id: ownerName(domain(), owner.kind, owner.id) } : {};
       const found = await getRange({ from, to: Math.ceil(end), step, by, ...id }, signal);
-      const of = new Growing(new Series(STEP_S[step], range.lastS + STEP_S[step]));
+      const of = new LiveSeries(new Series(STEP_S[step], range.lastS + STEP_S[step]));
       of.series.add((found.series[0]?.points ?? []).map((point) => rateOf(point, STEP_S[step])));
       const isLive = to === null && step === '1s';
       return {

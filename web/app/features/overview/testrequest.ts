@@ -2,7 +2,7 @@
 import type { Identity, NodeAnswers, Question } from '../../lib/api/schema.ts';
 import { identityText } from '../../lib/policy/inspection.ts';
 import { shortLimitName } from '../../lib/policy/limitname.ts';
-import { untold } from '../../lib/state/fleet/nodefailures.ts';
+import { nodeFailures } from '../../lib/state/fleet/nodefailures.ts';
 import { overview } from '../../lib/text/overview.ts';
 
 export interface TestRequest {
@@ -34,6 +34,9 @@ export function wordsOf({ request, outcome }: TestRequest): string[] {
     if (same) same.nodes.push(node);
     else said.set(tell(''), { tell, nodes: [node] });
   }
-  const words = [...[...said.values()].map(({ tell, nodes }) => tell(nodes.join(', '))), ...untold(outcome)];
+  const words = [
+    ...[...said.values()].map(({ tell, nodes }) => tell(nodes.join(', '))),
+    ...nodeFailures(outcome),
+  ];
   return words.length === 0 ? [t.nobody] : words;
 }

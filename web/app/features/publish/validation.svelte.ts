@@ -1,12 +1,12 @@
-/** What the server thinks of a change list before it is published. */
+/** The server's validation of a change list before it is published. */
 import { validate } from '../../lib/api/calls.ts';
-import { Refused } from '../../lib/api/request.ts';
+import { RefusedError } from '../../lib/api/request.ts';
 import type { ChangeList, Problem, Warned } from '../../lib/api/types.ts';
 import { Effects } from '../../lib/state/changes/effects.svelte.ts';
 
 const PAUSE_MS = 250;
 
-export class Tried {
+export class Validation {
   /** Those that are new with the list. */
   warnings = $state.raw<Warned[]>([]);
   /** Why it would not be published. */
@@ -34,7 +34,7 @@ export class Tried {
       this.effects.tell(found);
     } catch (error) {
       if (signal.aborted) return;
-      if (!(error instanceof Refused)) throw error;
+      if (!(error instanceof RefusedError)) throw error;
       const { problem } = error;
       if (problem.status === 412) return;
       // A server that is busy says nothing of the list.

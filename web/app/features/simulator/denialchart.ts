@@ -2,17 +2,17 @@
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { perSecond } from '../../lib/format/format.ts';
-import type { Columns } from './denials.ts';
-import { offset, wholeSteps } from './durations.ts';
+import type { DenialColumns } from './denials.ts';
+import { formatOffset, wholeSteps } from './durations.ts';
 
-export interface Reading {
+export interface DenialReading {
   atMs: number;
   a: number;
   b: number;
 }
 
 interface Hooks {
-  onRead(reading: Reading | null): void;
+  onRead(reading: DenialReading | null): void;
   onPick(atMs: number): void;
   onZoom(range: [from: number, to: number]): void;
 }
@@ -25,7 +25,7 @@ const FONT = "12px system-ui, 'Liberation Sans', sans-serif";
 /** Looked up when it is drawn, so that it follows the theme. */
 const token = (name: string) => () => getComputedStyle(document.documentElement).getPropertyValue(name);
 
-export function drawDenials(into: HTMLElement, columns: Columns, beginMs: number, hooks: Hooks) {
+export function drawDenials(into: HTMLElement, columns: DenialColumns, beginMs: number, hooks: Hooks) {
   const paths = uPlot.paths.stepped?.({ align: 1 });
   const line = { width: 1.5, points: { show: false }, ...(paths ? { paths } : {}) };
   const axis = {
@@ -48,7 +48,7 @@ export function drawDenials(into: HTMLElement, columns: Columns, beginMs: number
           ...axis,
           size: 24,
           splits: (self, _, from, to) => wholeSteps(from, to, Math.floor(self.width / TICK_WIDTH)),
-          values: (_, times) => times.map((at) => offset(Math.round(at * 1000))),
+          values: (_, times) => times.map((at) => formatOffset(Math.round(at * 1000))),
         },
         { ...axis, size: 56, values: (_, rates) => rates.map(perSecond) },
       ],
@@ -108,7 +108,7 @@ export function drawDenials(into: HTMLElement, columns: Columns, beginMs: number
   };
 }
 
-function reading(plot: uPlot, beginMs: number): Reading | null {
+function reading(plot: uPlot, beginMs: number): DenialReading | null {
   const at = plot.cursor.idx;
   if (at === null || at === undefined || (plot.cursor.left ?? -1) < 0) return null;
   const [time, a, b] = [plot.data[0][at], plot.data[1]?.[at], plot.data[2]?.[at]];

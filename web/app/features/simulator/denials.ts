@@ -3,11 +3,14 @@ import type { Bucket, Summary } from '../../lib/api/schema.ts';
 import type { Bar } from './strips.ts';
 
 /** Times in seconds after the first bucket, and denials a second of A and B. */
-export type Columns = [times: number[], a: number[], b: number[]];
+export type DenialColumns = [times: number[], a: number[], b: number[]];
 
 /** Buckets that are left out had no request, and so no denial. */
-export function columnsOf({ timeline, bucket_ms: stepMs }: Pick<Summary, 'timeline' | 'bucket_ms'>): Columns {
-  const columns: Columns = [[], [], []];
+export function columnsOf({
+  timeline,
+  bucket_ms: stepMs,
+}: Pick<Summary, 'timeline' | 'bucket_ms'>): DenialColumns {
+  const columns: DenialColumns = [[], [], []];
   const put = (ms: number, a: number, b: number) => {
     [ms / 1000, (1000 * a) / stepMs, (1000 * b) / stepMs].forEach((value, at) => columns[at]?.push(value));
   };

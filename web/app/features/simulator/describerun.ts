@@ -1,4 +1,4 @@
-/** A question in a few words. */
+/** Describes the input of a run in a few words. */
 import type { Ask, Chosen, Row, Run } from '../../lib/api/schema.ts';
 import { count } from '../../lib/format/format.ts';
 import { formatRate } from '../../lib/policy/rate.ts';
@@ -9,7 +9,7 @@ import type { PatternName } from './traffic.ts';
 const t = simulation;
 const SOURCES_MAX = 2;
 
-export function trafficInWords(ask: Ask | null): string {
+export function describeTraffic(ask: Ask | null): string {
   if (ask === null) return t.words.unkept;
   const { traffic } = ask;
   if (traffic === 'recorded') return t.words.recorded;
@@ -33,7 +33,7 @@ function sourceInWords(row: Row): string {
 }
 
 /** Changes and drafts were put on the policy that was in force. */
-export function policyInWords(chosen: Chosen | undefined, run: Pick<Run, 'policy_version'>): string {
+export function describePolicy(chosen: Chosen | undefined, run: Pick<Run, 'policy_version'>): string {
   if (chosen === undefined) return '';
   if (chosen === 'none') return t.policy.none;
   if (chosen === 'live') return t.policy.live(run.policy_version);

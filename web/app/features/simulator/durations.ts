@@ -1,9 +1,9 @@
-/** Moments and lengths of a run's own clock. */
+/** Formats offsets and durations on the clock of a run. */
 
 const pad = (number: number, digits = 2) => String(number).padStart(digits, '0');
 
 /** After the beginning: `00:01:12.480`; without the fraction where it is nought. */
-export function offset(ms: number): string {
+export function formatOffset(ms: number): string {
   const whole = Math.floor(ms / 1000);
   const rest = Math.floor(ms) % 1000;
   const clock = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60].map((part) => pad(part));
@@ -32,7 +32,7 @@ const UNITS: [unit: string, ms: number][] = [
 ];
 
 /** In one unit, with three digits: `0.52 s`, `6.2 s`, `12.5 min`. */
-export function length(ms: number): string {
+export function formatDuration(ms: number): string {
   const [unit, unitMs] = UNITS.find(([, least]) => ms >= least * 2) ?? ['s', 1_000];
   const many = ms / unitMs;
   return `${Number(many.toFixed(many >= 100 ? 0 : many >= 10 ? 1 : 2))} ${unit}`;

@@ -1,13 +1,14 @@
-/** The change list of this browser, as something to be tried. */
+/** The change list of this browser, as an input of a simulation. */
 import type { TriedList } from '../../lib/api/schema.ts';
-import { listOf } from '../../lib/state/changes/changelist.ts';
+import { changeListOf } from '../../lib/state/changes/changelist.ts';
 import { changes } from '../../lib/state/changes/changes.svelte.ts';
 import { session } from '../../lib/state/session.svelte.ts';
 
-class Mine {
+class OwnList {
   /** Null: there is none, or fields of it need a look. */
   list: TriedList | null = $derived.by(() => {
-    const list = session.meta && changes.changed.length > 0 && listOf(changes.changed, '', session.meta);
+    const list =
+      session.meta && changes.changed.length > 0 && changeListOf(changes.changed, '', session.meta);
     return list ? { changes: list.changes } : null;
   });
   text = $derived(JSON.stringify(this.list));
@@ -15,11 +16,11 @@ class Mine {
   tried = $state.raw<{ text: string; run: string } | null>(null);
 }
 
-export const mine = new Mine();
+export const ownList = new OwnList();
 
 /** Is a list that a run was asked with this one? The server leaves out what says nothing, and has an order of its own. */
-export function isMine(asked: unknown[]): boolean {
-  return JSON.stringify(plain(asked)) === JSON.stringify(plain(mine.list?.changes ?? null));
+export function isOwnList(asked: unknown[]): boolean {
+  return JSON.stringify(plain(asked)) === JSON.stringify(plain(ownList.list?.changes ?? null));
 }
 
 function plain(value: unknown): unknown {

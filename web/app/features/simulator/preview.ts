@@ -13,7 +13,7 @@ import {
   patternOf,
   usual,
   type PatternName,
-  type QuestionFaults,
+  type RunFaults,
   type TrafficRow,
 } from './traffic.ts';
 
@@ -51,7 +51,7 @@ export function usualTraffic(limits: { limit: number; period: string }[]): Traff
 }
 
 /** By the pointer into the question, as the server names what is wrong. */
-export function trafficFaults(form: TrafficForm, numberMax: number): QuestionFaults {
+export function trafficFaults(form: TrafficForm, numberMax: number): RunFaults {
   if (form.isRecorded) return parseIdentity(form.client) ? {} : { '/traffic/recorded/client': 'identity' };
   const faults = patternFaults(form, '/traffic');
   if (!isRate(parseRate(form.rate, numberMax, ''))) faults['/traffic/rate'] = 'rate';

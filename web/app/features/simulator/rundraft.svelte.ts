@@ -1,16 +1,19 @@
-/** The question that is being put together: it outlives a change of page and a reload, like all that was typed. */
+/**
+ * The simulation run that is being composed. It survives a change of page and a reload, like everything that is
+ * typed.
+ */
 import { startRun } from '../../lib/api/calls/simulations.ts';
-import { Refused } from '../../lib/api/request.ts';
+import { RefusedError } from '../../lib/api/request.ts';
 import type { Run } from '../../lib/api/schema.ts';
 import { session } from '../../lib/state/session.svelte.ts';
 import { read, write } from '../../lib/state/storage.ts';
 import { faultWords } from '../../lib/text/preview.ts';
-import { isMine, mine } from './ownlist.svelte.ts';
-import { askOf, example, formOfAsk, parseQuestion, questionFaults, type QuestionForm } from './runform.ts';
+import { isOwnList, ownList } from './ownlist.svelte.ts';
+import { askOf, example, formOfAsk, parseRunForm, runFaults, type RunFields } from './runform.ts';
 import { newRow, type TrafficRow } from './traffic.ts';
 
-class Asking {
-  form = $state<QuestionForm>(example('default', 'live'));
+class RunDraft {
+  form = $state<RunFields>(example('default', 'live'));
   /** The run that was started with this question as it stands. */
   run = $state('');
   busy = $state(false);
@@ -21,15 +24,15 @@ class Asking {
   #refused = $state.raw<{ question: string; messages: Record<string, string> } | null>(null);
   #loaded = '';
 
-  faults = $derived(questionFaults(this.form, mine.list));
+  faults = $derived(runFaults(this.form, ownList.list));
   #text = $derived(JSON.stringify(this.form));
 
   /** Starts with what this user left behind, or with an example. */
   load(domain: string): void {
-    const key = `tidegate.question:${encodeURIComponent(session.who?.environment ?? '')}:${encodeURIComponent(session.who?.name ?? '')}`;
+    const key = `tidegate.question:${encodeURIComponent(session.user?.environment ?? '')}:${encodeURIComponent(session.user?.name ?? '')}`;
     if (this.#loaded === key) return;
     this.#loaded = key;
-    this.form = parseQuestion(read(key) ?? '') ?? this.#example(domain);
+    this.form = parseRunForm(read(key) ?? '') ?? this.#example(domain);
   }
 
   keep(): void {
@@ -41,8 +44,8 @@ class Asking {
     this.checked = false;
   }
 
-  #example(domain: string): QuestionForm {
-    return example(domain, mine.list ? 'mine' : 'live');
+  #example(domain: string): RunFields {
+    return example(domain, ownList.list ? 'mine' : 'live');
   }
 
   /** The traffic of a preview, as the only source, under what is in force and what is being edited. */
@@ -52,7 +55,7 @@ class Asking {
     this.form = {
       ...policies,
       rows: [newRow([], like)],
-      ...(mine.list ? {} : { a: { ...policies.a, choice: 'none' } }),
+      ...(ownList.list ? {} : { a: { ...policies.a, choice: 'none' } }),
     };
   }
 
@@ -67,7 +70,7 @@ class Asking {
     if (this.run === run.id || !run.asked) return;
     this.form = formOfAsk(run.asked);
     const { b } = this.form;
-    if (typeof run.asked.b === 'object' && 'changes' in run.asked.b && isMine(run.asked.b.changes.changes))
+    if (typeof run.asked.b === 'object' && 'changes' in run.asked.b && isOwnList(run.asked.b.changes.changes))
       b.choice = 'mine';
     this.checked = false;
   }
@@ -82,7 +85,7 @@ class Asking {
   async start(): Promise<Run | null> {
     this.checked = true;
     this.error = null;
-    const ask = askOf(this.form, mine.list);
+    const ask = askOf(this.form, ownList.list);
     if (!ask || this.busy) return null;
     this.busy = true;
     const question = this.#text;
@@ -93,7 +96,7 @@ class Asking {
       return run;
     } catch (error) {
       this.error = error;
-      if (!(error instanceof Refused)) return null;
+      if (!(error instanceof RefusedError)) return null;
       const errors = error.problem.errors ?? [];
       const messages = Object.fromEntries(
         errors.map(({ pointer, message }) => [placed(pointer ?? ''), message]),
@@ -114,4 +117,4 @@ function placed(pointer: string): string {
     .replace(/^(\/[ab]\/(?:document|changes|version|draft)).*/, '$1');
 }
 
-export const asking = new Asking();
+export const runDraft = new RunDraft();

@@ -1,6 +1,6 @@
 /**
- * The question of a run as text in fields, so that also what is not yet right survives, and what is asked of it. Faults
- * stand at the pointer into the question at which the server would name them.
+ * The input of a simulation run as text in fields, so that incomplete input survives, and its conversion to the API's
+ * question. A fault stands at the JSON pointer that the server would name.
  */
 import type { Ask, Chosen, TriedList } from '../../lib/api/schema.ts';
 import {
@@ -12,11 +12,11 @@ import {
   rowForm,
   rowOf,
   ROWS,
-  type QuestionFaults,
+  type RunFaults,
   type TrafficRow,
 } from './traffic.ts';
 
-export type Source = 'made' | 'log' | 'recorded';
+export type TrafficKind = 'made' | 'log' | 'recorded';
 
 export interface PolicyForm {
   /** `live`, `none`, `mine`, `given`, `document`, `version:N` or `draft:ID`. */
@@ -26,8 +26,8 @@ export interface PolicyForm {
   given: Chosen | null;
 }
 
-export interface QuestionForm {
-  source: Source;
+export interface RunFields {
+  source: TrafficKind;
   rows: TrafficRow[];
   seed: string;
   start: string;
@@ -41,7 +41,7 @@ export interface QuestionForm {
 
 export type Side = 'a' | 'b';
 /** A question that is ready to be asked: many in the default tier, and one that comes with a burst. */
-export function example(domain: string, b: string): QuestionForm {
+export function example(domain: string, b: string): RunFields {
   const many = newRow([], { clients: '200', pattern: 'poisson', rate: '3 / 1s', request: 'POST /v1/search' });
   const one = newRow([many], {
     pattern: 'burst',
@@ -62,8 +62,8 @@ export function example(domain: string, b: string): QuestionForm {
   };
 }
 
-export function questionFaults(form: QuestionForm, mine: TriedList | null): QuestionFaults {
-  const faults: QuestionFaults = {};
+export function runFaults(form: RunFields, mine: TriedList | null): RunFaults {
+  const faults: RunFaults = {};
   for (const side of ['a', 'b'] as const) {
     const { choice, document } = form[side];
     if (choice === 'document' && parseJson(document) === undefined) faults[`/${side}/document`] = 'json';
@@ -96,8 +96,8 @@ function parseJson(text: string): unknown {
 }
 
 /** What is asked; null while the text has faults. `mine` is the change list of this browser. */
-export function askOf(form: QuestionForm, mine: TriedList | null): Ask | null {
-  if (Object.keys(questionFaults(form, mine)).length > 0) return null;
+export function askOf(form: RunFields, mine: TriedList | null): Ask | null {
+  if (Object.keys(runFaults(form, mine)).length > 0) return null;
   const policy = (side: Side) => chosenOf(form[side], mine);
   return { a: policy('a'), b: policy('b'), traffic: trafficOf(form) };
 }
@@ -112,7 +112,7 @@ function chosenOf({ choice, document, given }: PolicyForm, mine: TriedList | nul
   return kind === 'none' ? 'none' : 'live';
 }
 
-function trafficOf(form: QuestionForm): Ask['traffic'] {
+function trafficOf(form: RunFields): Ask['traffic'] {
   const { domain } = form;
   if (form.source === 'recorded') return 'recorded';
   if (form.source === 'log') {
@@ -131,19 +131,19 @@ function trafficOf(form: QuestionForm): Ask['traffic'] {
 }
 
 /** A question that an older page may have kept: null when it is not one. */
-export function parseQuestion(text: string): QuestionForm | null {
-  const form = parseJson(text) as Partial<QuestionForm> | null | undefined;
+export function parseRunForm(text: string): RunFields | null {
+  const form = parseJson(text) as Partial<RunFields> | null | undefined;
   const isWhole =
     Array.isArray(form?.rows) &&
     form.rows.every((row) => row.pattern in PATTERNS && Array.isArray(row.parameters)) &&
     [form.source, form.a?.choice, form.b?.choice, form.seed, form.upload].every(
       (one) => typeof one === 'string',
     );
-  return isWhole ? { tiers: {}, ...(form as Omit<QuestionForm, 'tiers'>) } : null;
+  return isWhole ? { tiers: {}, ...(form as Omit<RunFields, 'tiers'>) } : null;
 }
 
 /** The fields of a question that was asked. */
-export function formOfAsk(ask: Ask): QuestionForm {
+export function formOfAsk(ask: Ask): RunFields {
   const form = { ...example('default', 'live'), a: policyForm(ask.a ?? 'live'), b: policyForm(ask.b) };
   if (ask.traffic === 'recorded') return { ...form, source: 'recorded' };
   if ('log' in ask.traffic) {

@@ -1,12 +1,12 @@
-/** Starts the run and goes to it; where something is wrong with the question, to the first field that is. */
+/** Starts the run and opens its page; if the input has faults, goes to the first field with one. */
 import { tick } from 'svelte';
-import { place } from '../../lib/state/navigation.svelte.ts';
-import { asking } from './rundraft.svelte.ts';
+import { navigation } from '../../lib/state/navigation.svelte.ts';
+import { runDraft } from './rundraft.svelte.ts';
 
-export async function run(): Promise<void> {
-  const started = await asking.start();
+export async function startRunAndOpen(): Promise<void> {
+  const started = await runDraft.start();
   if (started) {
-    place.go(place.to(`/simulate/${encodeURIComponent(started.id)}`));
+    navigation.go(navigation.to(`/simulate/${encodeURIComponent(started.id)}`));
     return;
   }
   await tick();

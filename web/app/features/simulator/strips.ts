@@ -39,7 +39,7 @@ function tallest(numbers: number[]): number {
   return Math.min(seen.at(-1) ?? 0, 3 * nearlyAll);
 }
 
-export function draw(canvas: HTMLCanvasElement, strips: Strip[]): void {
+export function drawStrips(canvas: HTMLCanvasElement, strips: Strip[]): void {
   const { clientWidth, clientHeight } = canvas;
   const context = canvas.getContext('2d');
   if (!context) return;

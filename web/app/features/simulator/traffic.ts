@@ -33,7 +33,7 @@ export type FaultName =
   | 'identity'
   | 'rows';
 /** By pointer. */
-export type QuestionFaults = Record<string, FaultName>;
+export type RunFaults = Record<string, FaultName>;
 
 type Parameter = 'requests' | 'to' | 'on' | 'off' | 'period' | 'back_off' | 'tries';
 
@@ -88,7 +88,7 @@ export function pointerOf(row: number, field: string): string {
   return `${ROWS}/${row}/${field}`;
 }
 
-export function rowFaults(row: TrafficRow, at: number, faults: QuestionFaults): void {
+export function rowFaults(row: TrafficRow, at: number, faults: RunFaults): void {
   const note = (field: string, fault: FaultName) => (faults[pointerOf(at, field)] = fault);
   if (!isCount(row.clients, 1)) note('clients', 'clients');
   if (!isRate(parseRate(row.rate, NUMBER_MAX, ''))) note('rate', 'rate');
@@ -102,8 +102,8 @@ export function rowFaults(row: TrafficRow, at: number, faults: QuestionFaults): 
 export function patternFaults(
   { pattern, parameters }: Pick<TrafficRow, 'pattern' | 'parameters'>,
   pointer: string,
-): QuestionFaults {
-  const faults: QuestionFaults = {};
+): RunFaults {
+  const faults: RunFaults = {};
   PATTERNS[pattern].forEach((parameter, at) => {
     const text = parameters[at] ?? '';
     const isLength = LENGTHS.includes(parameter);

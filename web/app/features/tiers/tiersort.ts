@@ -1,10 +1,10 @@
-/** Tiers by a column of their list. */
+/** Sorts tiers by a column of their list. */
 import type { TierItem } from '../../lib/api/types.ts';
 import { shared } from '../../lib/policy/describe.ts';
 import { ratio } from '../../lib/policy/rate.ts';
-import type { Owners } from '../../lib/state/live/ownerrates.svelte.ts';
+import type { OwnerRates } from '../../lib/state/live/ownerrates.svelte.ts';
 
-type Figures = ReturnType<Owners['of']>;
+type Figures = ReturnType<OwnerRates['of']>;
 type By = (one: TierItem, other: TierItem, figuresOf: (item: TierItem) => Figures) => number;
 
 const names = new Intl.Collator();

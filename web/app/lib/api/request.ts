@@ -2,7 +2,7 @@
 import type { Problem } from './types.ts';
 
 /** The server answered, and the answer is no. */
-export class Refused extends Error {
+export class RefusedError extends Error {
   readonly problem: Problem;
 
   constructor(problem: Problem) {
@@ -12,7 +12,7 @@ export class Refused extends Error {
 }
 
 /** No answer came. */
-export class Unreachable extends Error {
+export class UnreachableError extends Error {
   constructor() {
     super('unreachable');
   }
@@ -62,17 +62,17 @@ export async function request<Answer>(path: string, call: Call = {}): Promise<An
     await guard.refresh();
     return read<Answer>(await send(path, call));
   }
-  throw new Refused(problem);
+  throw new RefusedError(problem);
 }
 
 async function read<Answer>(answer: Response): Promise<Answer> {
-  if (!answer.ok) throw new Refused(await problemOf(answer));
+  if (!answer.ok) throw new RefusedError(await problemOf(answer));
   if (answer.status === 204) return undefined as Answer;
   try {
     return (await answer.json()) as Answer;
   } catch {
     // Cut off on its way: as good as none.
-    throw new Unreachable();
+    throw new UnreachableError();
   }
 }
 
@@ -93,7 +93,7 @@ async function send(path: string, call: Call): Promise<Response> {
     return await fetch(`/api/v1${path}`, init);
   } catch (error) {
     if (call.signal?.aborted) throw error;
-    throw new Unreachable();
+    throw new UnreachableError();
   }
 }
 

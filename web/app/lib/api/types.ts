@@ -132,7 +132,7 @@ export interface PublishedEvent {
 }
 
 /** A decision about a key that is watched. */
-export interface Seen extends schema.SeenDecision {
+export interface WatchedDecision extends schema.SeenDecision {
   /** One more for each, over all nodes. */
   number: number;
   node: string;
@@ -152,7 +152,7 @@ export type KeyEvent =
 
 export interface DecisionEvent {
   /** In the order of their numbers. */
-  decisions: Seen[];
+  decisions: WatchedDecision[];
   /** Since the last such event, beside them. */
   missed: number;
 }

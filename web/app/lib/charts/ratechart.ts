@@ -4,9 +4,9 @@ import 'uplot/dist/uPlot.min.css';
 import { perSecond, type Zone } from '../format/format.ts';
 
 /** Times in seconds, and one figure or two; null is a gap. */
-export type Drawn = [times: number[], ...figures: (number | null)[][]];
+export type RateColumns = [times: number[], ...figures: (number | null)[][]];
 
-export interface Reading {
+export interface RateReading {
   atMs: number;
   allowed: number;
   /** 0 where there is one figure only. */
@@ -20,16 +20,16 @@ export interface Mark {
 }
 
 /** What the drawing asks for each time. */
-export interface Shown {
-  columns: Drawn;
+export interface RateChartData {
+  columns: RateColumns;
   marks: Mark[];
   /** In seconds. */
   from: number;
   to: number;
 }
 
-export interface Drawing {
-  update(shown: Shown): void;
+export interface RateDrawing {
+  update(shown: RateChartData): void;
   zone(zone: Zone): void;
   destroy(): void;
 }
@@ -45,10 +45,10 @@ const token = (name: string) => () => colour(name);
 
 export function drawRates(
   into: HTMLElement,
-  first: Shown,
-  onRead: (reading: Reading | null, mark: Mark | null) => void,
+  first: RateChartData,
+  onRead: (reading: RateReading | null, mark: Mark | null) => void,
   words: (figure: number) => string = perSecond,
-): Drawing {
+): RateDrawing {
   let zone: Zone = 'local';
   let shown = first;
   // Of one figure that is not known in each second, points stand alone.
@@ -170,7 +170,7 @@ function markAt(plot: uPlot, marks: Mark[]): Mark | null {
   return close.sort((one, other) => near(one) - near(other))[0] ?? null;
 }
 
-function reading(plot: uPlot): Reading | null {
+function reading(plot: uPlot): RateReading | null {
   const at = plot.cursor.idx;
   if (at === null || at === undefined || (plot.cursor.left ?? -1) < 0) return null;
   const [time, allowed, denied] = [plot.data[0][at], plot.data[1]?.[at], plot.data[2] ? plot.data[2][at] : 0];

@@ -1,11 +1,11 @@
-/** The columns for which a narrow window has no room: in each row a button shows what they say under the row's name. */
+/** Columns that a narrow window has no room for: a button in each row shows their cells under the row's name. */
 import { tick } from 'svelte';
 import type { Attachment } from 'svelte/attachments';
 import { text } from '../text/text.ts';
 
 const CONTROLS = 'button, input';
 
-export const showRest: Attachment<HTMLElement> = (region) => {
+export const showHiddenColumns: Attachment<HTMLElement> = (region) => {
   let dropped: { at: number; name: string }[] = [];
 
   function measure(): void {

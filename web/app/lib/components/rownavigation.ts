@@ -1,6 +1,6 @@
 /**
- * A table is one stop of Tab: the row that one was in last, with all that is in it. Arrows or j and k walk to the others;
- * Enter opens, because a row's name is a link.
+ * Keyboard navigation of tables. A table is one Tab stop: the row that last had the focus, with its controls. Arrows
+ * or j and k go to other rows; Enter opens one, because a row's name is a link.
  */
 import type { Attachment } from 'svelte/attachments';
 import { settings } from '../state/settings.svelte.ts';
@@ -9,7 +9,7 @@ const CONTROLS = 'a[href], button, input, select, textarea, summary';
 /** In these, arrows and letters are their own. */
 const FIELDS = 'input:not([type=checkbox], [type=radio]), select, textarea';
 
-export const walkRows: Attachment<HTMLElement> = (region) => {
+export const navigateRows: Attachment<HTMLElement> = (region) => {
   let current: Element | null = null;
 
   function rows(): { row: Element; controls: HTMLElement[] }[] {

@@ -2,7 +2,7 @@
 import type { Limit } from '../api/types.ts';
 import { formatRate } from './rate.ts';
 
-export function limitsInWords(limits: Limit[]): string {
+export function describeLimits(limits: Limit[]): string {
   return limits.map((limit) => formatRate(limit)).join(', ');
 }
 

@@ -1,10 +1,10 @@
 /** What a field is called on the screen. */
 import { fields as t } from '../text/fields.ts';
-import { placeOf } from './fields.ts';
+import { parsePath } from './fields.ts';
 
 export function fieldName(path: string): string {
   if (path === '') return t.whole;
-  const { limit, field } = placeOf(path);
+  const { limit, field } = parsePath(path);
   if (field === null) return t.limit(limit ?? '');
   const name = t.known[field] ?? nameByKind(field) ?? field;
   return limit === null ? name : t.ofLimit(limit, name);

@@ -47,32 +47,32 @@ function plainNumber(text: string): string {
   return typeof number === 'number' ? String(number) : text.trim();
 }
 
-export interface Place {
+export interface FieldPath {
   /** The limit's id, or null for a field of the object itself. */
   limit: string | null;
   /** The field's name, or null for the limit as a whole. */
   field: string | null;
 }
 
-export function placeOf(path: string): Place {
+export function parsePath(path: string): FieldPath {
   const [first = '', limit, ...rest] = path.split('/');
   if (first !== 'limits' || limit === undefined) return { limit: null, field: path };
   return { limit, field: rest.length === 0 ? null : rest.join('/') };
 }
 
-export interface Difference extends Place {
+export interface FieldDifference extends FieldPath {
   path: string;
   from: string | null;
   to: string | null;
 }
 
 /** What differs, in the order of the fields. A limit that came or went is one difference. */
-export function differences(from: Form, to: Form): Difference[] {
+export function differences(from: Form, to: Form): FieldDifference[] {
   const [before, after] = [fieldsOf(from), fieldsOf(to)];
-  const found: Difference[] = [];
+  const found: FieldDifference[] = [];
   for (const path of new Set([...Object.keys(before), ...Object.keys(after)])) {
     if (before[path] === after[path]) continue;
-    const place = placeOf(path);
+    const place = parsePath(path);
     const whole = place.limit === null ? null : `limits/${place.limit}`;
     if (whole !== null && path !== whole && before[whole] !== after[whole]) continue;
     if (path === whole) {
@@ -138,6 +138,6 @@ function exactText(form: Form): string {
 export function textAt(form: Form, path: string): string | null {
   if (path === '') return formText(form);
   if (path === ORDER) return form.limits.map(({ id }) => id.trim()).join(', ');
-  const { limit, field } = placeOf(path);
+  const { limit, field } = parsePath(path);
   return field === null ? rowText(form, limit) : (fieldsOf(form)[path] ?? null);
 }

@@ -1,7 +1,10 @@
-/** What the Inspector is asked, as its address has it: `/inspect?key=user:ada&key=ip:10.2.8.9&method=POST&path=/v1/x`. */
+/**
+ * The request that the Inspector examines, as its address holds it:
+ * `/inspect?key=user:ada&key=ip:10.2.8.9&method=POST&path=/v1/x`.
+ */
 import type { AskedRequest, Identity } from '../api/schema.ts';
 
-export interface Question {
+export interface Inspection {
   domain: string;
   identities: Identity[];
   method: string;
@@ -23,7 +26,7 @@ export function identityText({ kind, value }: Identity): string {
   return `${kind}:${value}`;
 }
 
-export function questionOf(query: URLSearchParams): Question {
+export function inspectionOf(query: URLSearchParams): Inspection {
   const keys = [...query.getAll('key'), ...query.getAll('client')];
   return {
     domain: query.get('domain') ?? 'default',
@@ -34,7 +37,7 @@ export function questionOf(query: URLSearchParams): Question {
   };
 }
 
-export function inspectAddress(question: Partial<Question> & Pick<Question, 'identities'>): string {
+export function inspectAddress(question: Partial<Inspection> & Pick<Inspection, 'identities'>): string {
   const query = new URLSearchParams();
   if (question.domain !== undefined && question.domain !== 'default') query.set('domain', question.domain);
   for (const identity of question.identities) query.append('key', identityText(identity));
@@ -47,7 +50,7 @@ export function inspectAddress(question: Partial<Question> & Pick<Question, 'ide
 }
 
 /** As the calls about keys and `POST /explain` take it. */
-export function asked(question: Question): AskedRequest {
+export function toRequest(question: Inspection): AskedRequest {
   return {
     domain: question.domain,
     identities: question.identities,

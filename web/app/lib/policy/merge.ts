@@ -5,7 +5,7 @@
 import { fieldsOf, formText, ORDER, orderOf, rowOf, rowText, textAt, textOf } from './fields.ts';
 import { copyForm, isUnlimited, type Form, type LimitRow } from './form.ts';
 
-export interface Clash {
+export interface FieldConflict {
   /** A field's path; `order`; `limits/ID` for a limit that one side removed; empty when one side made it unlimited. */
   path: string;
   base: string | null;
@@ -15,7 +15,7 @@ export interface Clash {
 
 export interface Merged {
   form: Form;
-  clashes: Clash[];
+  clashes: FieldConflict[];
   /** Paths that were taken over from them. */
   taken: string[];
 }
@@ -23,7 +23,7 @@ export interface Merged {
 /** `yours` stands in the merged form wherever the two clash. */
 export function merge(base: Form, theirs: Form, yours: Form): Merged {
   if (isUnlimited(theirs) !== isUnlimited(yours)) return mergeUnlimited(base, theirs, yours);
-  const clashes: Clash[] = [];
+  const clashes: FieldConflict[] = [];
   const taken: string[] = [];
   const fields = mergeFields('', base.fields, theirs.fields, yours.fields, clashes, taken);
   if (isUnlimited(yours)) return { form: { ...yours, fields }, clashes, taken };
@@ -53,7 +53,7 @@ export function merge(base: Form, theirs: Form, yours: Form): Merged {
 }
 
 /** The merged limits stand as theirs; where you moved any, as yours. */
-function mergeOrder(merged: Form, base: Form, theirs: Form, yours: Form, clashes: Clash[]): Form {
+function mergeOrder(merged: Form, base: Form, theirs: Form, yours: Form, clashes: FieldConflict[]): Form {
   if (orderOf(yours, base) === orderOf(base, yours)) return merged;
   if (orderOf(theirs, yours) === orderOf(yours, theirs)) return merged;
   if (orderOf(theirs, base) !== orderOf(base, theirs)) {
@@ -80,10 +80,15 @@ function orderedAs(model: Form, form: Form): Form {
 function mergeUnlimited(base: Form, theirs: Form, yours: Form): Merged {
   const [was, their, your] = [base, theirs, yours].map((form) => formText(limitsOnly(form)));
   if (was !== their && was !== your) {
-    const clash: Clash = { path: '', base: formText(base), theirs: formText(theirs), yours: formText(yours) };
+    const clash: FieldConflict = {
+      path: '',
+      base: formText(base),
+      theirs: formText(theirs),
+      yours: formText(yours),
+    };
     return { form: yours, clashes: [clash], taken: [] };
   }
-  const clashes: Clash[] = [];
+  const clashes: FieldConflict[] = [];
   const taken: string[] = [];
   const fields = mergeFields('', base.fields, theirs.fields, yours.fields, clashes, taken);
   return { form: { fields, limits: was === your ? theirs.limits : yours.limits }, clashes, taken };
@@ -101,7 +106,7 @@ function mergeRow(
   base: Form,
   theirRow: LimitRow,
   yourRow: LimitRow,
-  clashes: Clash[],
+  clashes: FieldConflict[],
   taken: string[],
 ): LimitRow {
   const path = `limits/${id}`;
@@ -141,7 +146,7 @@ function mergeFields(
   base: Record<string, unknown>,
   theirs: Record<string, unknown>,
   yours: Record<string, unknown>,
-  clashes: Clash[],
+  clashes: FieldConflict[],
   taken: string[],
 ): Record<string, unknown> {
   const merged = { ...yours };
@@ -210,7 +215,7 @@ function rowFields(row: LimitRow | undefined): Record<string, string> | undefine
   return row && fieldsOf({ fields: {}, limits: [row] });
 }
 
-function clash(path: string, base: Form, theirs: Form, yours: Form, id: string): Clash {
+function clash(path: string, base: Form, theirs: Form, yours: Form, id: string): FieldConflict {
   return { path, base: rowText(base, id), theirs: rowText(theirs, id), yours: rowText(yours, id) };
 }
 

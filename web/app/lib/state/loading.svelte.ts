@@ -1,5 +1,5 @@
 /** Something that is read from the server: its state, and the old answer while a newer one is on its way. */
-import { Refused } from '../api/request.ts';
+import { RefusedError } from '../api/request.ts';
 
 export class Loading<Answer> {
   data = $state.raw<Answer | null>(null);
@@ -9,7 +9,7 @@ export class Loading<Answer> {
   /** When `data` came. */
   at = $state<number | null>(null);
   stopped = $state(false);
-  gone = $derived(this.error instanceof Refused && this.error.problem.status === 404);
+  gone = $derived(this.error instanceof RefusedError && this.error.problem.status === 404);
   readonly #ask: (signal: AbortSignal) => Promise<Answer>;
   #call: AbortController | null = null;
   /** Undefined before the first load. */

@@ -1,8 +1,8 @@
-/** Where the tab is: the path and query as reactive state, and the ways to move. */
+/** The address of the tab as reactive state, and functions that change it. */
 import { withQuery } from '../api/query.ts';
 import { routeOf, type Route } from './router.ts';
 
-class Place {
+class Navigation {
   path = $state(location.pathname);
   query = $state.raw(new URLSearchParams(location.search));
   /** Counts the moves: a page that is opened by one takes the focus to its title. */
@@ -66,4 +66,4 @@ class Place {
   }
 }
 
-export const place = new Place();
+export const navigation = new Navigation();

@@ -1,16 +1,16 @@
-/** A list that the server hands out page by page: the first one, and more of it under what is there. */
+/** A list that the server returns page by page: the first page, and the pages appended to it. */
 import { Loading } from './loading.svelte.ts';
 
-export interface Page<Item> {
+export interface ListPage<Item> {
   items: Item[];
   /** The cursor of the page that follows. */
   next: string | null;
 }
 
-export class Pages<Item> extends Loading<Page<Item>> {
+export class PagedList<Item> extends Loading<ListPage<Item>> {
   #asksMore = false;
 
-  constructor(ask: (cursor: string | null, signal: AbortSignal) => Promise<Page<Item>>) {
+  constructor(ask: (cursor: string | null, signal: AbortSignal) => Promise<ListPage<Item>>) {
     super(async (signal) => {
       const before = this.#asksMore ? this.data : null;
       const page = await ask(before?.next ?? null, signal);

@@ -1,4 +1,4 @@
-/** Which page an address means. Pure: the browser's history is in `place.svelte.ts`. */
+/** Maps addresses to pages. Pure: the browser's history is in `navigation.svelte.ts`. */
 
 export type PageName =
   | 'overview'

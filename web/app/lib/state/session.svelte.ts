@@ -1,8 +1,8 @@
 /** Who is signed in, and what happens when the session ends under an open page. */
 import { untrack } from 'svelte';
 import { getMeta, getSession, signIn, signOut } from '../api/calls.ts';
-import { known } from '../api/initial.ts';
-import { guardCalls, Refused, Unreachable } from '../api/request.ts';
+import { takeInitialCalls } from '../api/initial.ts';
+import { guardCalls, RefusedError, UnreachableError } from '../api/request.ts';
 import type { Role } from '../api/schema.ts';
 import type { Meta, Session } from '../api/types.ts';
 
@@ -20,7 +20,7 @@ export type SessionState = 'unknown' | 'in' | 'out' | 'lost' | 'unreachable';
 
 class SessionKeeper {
   state = $state<SessionState>('unknown');
-  who = $state.raw<Session | null>(null);
+  user = $state.raw<Session | null>(null);
   meta = $state.raw<Meta | null>(null);
   /** Who is signed in in this browser instead, when the session is lost. */
   other = $state<string | null>(null);
@@ -32,7 +32,7 @@ class SessionKeeper {
   constructor() {
     guardCalls({
       // Whoever makes a call while it renders does not depend on the token.
-      csrf: () => untrack(() => this.who?.csrf ?? null),
+      csrf: () => untrack(() => this.user?.csrf ?? null),
       signedOut: () => this.#lose(),
       refresh: () => this.#refresh(),
     });
@@ -46,7 +46,7 @@ class SessionKeeper {
 
   /** Looks whether the browser still has a session. */
   async start(): Promise<void> {
-    const { who, meta } = known();
+    const { who, meta } = takeInitialCalls();
     try {
       await this.enter(await who, meta);
     } catch (error) {
@@ -59,7 +59,7 @@ class SessionKeeper {
   }
 
   async enter(who: Session, meta?: Promise<Meta>): Promise<void> {
-    this.who = who;
+    this.user = who;
     this.other = null;
     this.meta ??= await (meta ?? getMeta());
     this.#parts?.enter(who);
@@ -76,18 +76,18 @@ class SessionKeeper {
       if (!isSignedOut(error)) throw error;
     }
     this.#parts?.leave(dropChanges);
-    this.who = null;
+    this.user = null;
     this.state = 'out';
-    for (const { reject } of this.#waiting.splice(0)) reject(new Unreachable());
+    for (const { reject } of this.#waiting.splice(0)) reject(new UnreachableError());
   }
 
   /** Has the person this role, or one above it? */
   may(role: Role): boolean {
-    return ROLES.findIndex((one) => one === this.who?.role) >= ROLES.indexOf(role);
+    return ROLES.findIndex((one) => one === this.user?.role) >= ROLES.indexOf(role);
   }
 
   algorithmLabel(id: string): string {
-    return this.meta?.algorithms.find((known) => known.id === id)?.label ?? id;
+    return this.meta?.algorithms.find((algorithm) => algorithm.id === id)?.label ?? id;
   }
 
   /** The stream found out first. */
@@ -99,11 +99,11 @@ class SessionKeeper {
   async #refresh(): Promise<void> {
     try {
       const now = await getSession();
-      if (now.name !== this.who?.name) {
+      if (now.name !== this.user?.name) {
         this.other = now.name;
         return await this.#lose();
       }
-      this.who = now;
+      this.user = now;
     } catch (error) {
       if (!isSignedOut(error)) throw error;
       await this.#lose();
@@ -115,7 +115,7 @@ class SessionKeeper {
     if (this.state !== 'lost') return;
     try {
       const now = await getSession();
-      if (now.name === this.who?.name) await this.enter(now);
+      if (now.name === this.user?.name) await this.enter(now);
       else this.other = now.name;
     } catch {
       // The dialog stays open.
@@ -125,13 +125,13 @@ class SessionKeeper {
   /** Calls wait until the same person is back; after a sign-out nobody's call is ever sent again. */
   #lose(): Promise<void> {
     this.noticeLoss();
-    if (this.state !== 'lost') return Promise.reject(new Unreachable());
+    if (this.state !== 'lost') return Promise.reject(new UnreachableError());
     return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
   }
 }
 
 function isSignedOut(error: unknown): boolean {
-  return error instanceof Refused && error.problem.status === 401;
+  return error instanceof RefusedError && error.problem.status === 401;
 }
 
 export const session = new SessionKeeper();

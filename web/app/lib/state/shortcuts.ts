@@ -1,7 +1,7 @@
 /** Keys of every page. Single letters work only outside fields and dialogs, and can be switched off. */
 import { focusSoon } from '../dom/focus.ts';
 import { live } from './live/live.svelte.ts';
-import { place } from './navigation.svelte.ts';
+import { navigation } from './navigation.svelte.ts';
 import { overlay } from './overlay.svelte.ts';
 import { routeOf } from './router.ts';
 import { settings } from './settings.svelte.ts';
@@ -64,7 +64,7 @@ export function onKey(event: KeyboardEvent): void {
   waitingSince = null;
   if (second) {
     const path = PAGES[event.key];
-    if (path !== undefined) place.go(place.to(path));
+    if (path !== undefined) navigation.go(navigation.to(path));
   } else if (event.key === 'g') {
     waitingSince = event.timeStamp;
   } else if (event.key === '?') {

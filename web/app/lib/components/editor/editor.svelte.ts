@@ -10,7 +10,7 @@ import { changes } from '../../state/changes/changes.svelte.ts';
 import { isChanged, type Entry } from '../../state/changes/entry.ts';
 import { live } from '../../state/live/live.svelte.ts';
 import { Loading } from '../../state/loading.svelte.ts';
-import { place } from '../../state/navigation.svelte.ts';
+import { navigation } from '../../state/navigation.svelte.ts';
 import { overlay } from '../../state/overlay.svelte.ts';
 import { session } from '../../state/session.svelte.ts';
 
@@ -77,7 +77,7 @@ export class Editor<K extends Kind, Of extends Item<Objects[K]> = Item<Objects[K
   discard(): void {
     if (!this.entry) return;
     // Without its change there is nothing to look at here.
-    if (this.entry.op === 'create') place.go(place.to(`/${this.#kind}s`));
+    if (this.entry.op === 'create') navigation.go(navigation.to(`/${this.#kind}s`));
     changes.drop(this.entry);
     this.#open();
   }

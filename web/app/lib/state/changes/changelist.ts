@@ -1,4 +1,4 @@
-/** The change list as the server takes it. */
+/** Turns entries into the change list that the server takes. */
 import type { ChangeList } from '../../api/types.ts';
 import { renamedTo, type Grammar } from '../../policy/form.ts';
 import { limitName } from '../../policy/limitname.ts';
@@ -6,7 +6,7 @@ import { valueOf } from '../../policy/value.ts';
 import { nameOf, type Entry } from './entry.ts';
 
 /** Null while an entry has faults. */
-export function listOf(entries: Entry[], message: string, grammar: Grammar): ChangeList | null {
+export function changeListOf(entries: Entry[], message: string, grammar: Grammar): ChangeList | null {
   const list: Required<Pick<ChangeList, 'base_version' | 'message' | 'changes' | 'if_match' | 'carry'>> = {
     base_version: Math.min(...entries.map((entry) => entry.version)),
     message,

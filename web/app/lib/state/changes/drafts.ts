@@ -1,13 +1,13 @@
 /** A shared change list becomes one's own, on top of what is in force by now. */
 import { getObject } from '../../api/calls.ts';
 import { getVersion } from '../../api/calls/history.ts';
-import { Refused } from '../../api/request.ts';
+import { RefusedError } from '../../api/request.ts';
 import type { Policy } from '../../api/schema.ts';
 import type { ChangeList, Domain, DraftWithList, Kind, Objects } from '../../api/types.ts';
 import { formOf, isObject, RENAME } from '../../policy/form.ts';
 import { limitName } from '../../policy/limitname.ts';
 import { changes } from './changes.svelte.ts';
-import { entryOf, nameOf, newEntry, rebase, type Carry, type Entry, type EntryKey } from './entry.ts';
+import { entryOf, nameOf, newEntry, rebase, type CarryOver, type Entry, type EntryKey } from './entry.ts';
 
 type Change = ChangeList['changes'][number];
 type Base = Parameters<typeof entryOf>[1];
@@ -47,7 +47,7 @@ async function entryFor(change: Change, list: ChangeList): Promise<Entry> {
 function carried(entry: Entry, list: ChangeList): Entry {
   for (const { id } of entry.form.limits) {
     const how = list.carry?.[limitName(entry.domain, entry.kind, entry.id, id)];
-    if (how && how !== 'keep') entry.carry[id] = how satisfies Carry;
+    if (how && how !== 'keep') entry.carry[id] = how satisfies CarryOver;
   }
   return entry;
 }
@@ -56,7 +56,7 @@ async function presentOf({ kind, domain, id }: EntryKey): Promise<Base | null> {
   try {
     return await getObject(kind, domain, id);
   } catch (error) {
-    if (error instanceof Refused && error.problem.status === 404) return null;
+    if (error instanceof RefusedError && error.problem.status === 404) return null;
     throw error;
   }
 }

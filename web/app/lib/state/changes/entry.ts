@@ -2,10 +2,10 @@
 import type { Item, Kind, Objects } from '../../api/types.ts';
 import { formText, sameForm, textAt } from '../../policy/fields.ts';
 import { copyForm, emptyForm, formOf, RENAME, type Form } from '../../policy/form.ts';
-import { merge, takeTheirs, type Clash } from '../../policy/merge.ts';
+import { merge, takeTheirs, type FieldConflict } from '../../policy/merge.ts';
 
 /** How used quota carries over to a limit's new numbers; kept unless said. */
-export type Carry = 'proportional' | 'reset';
+export type CarryOver = 'proportional' | 'reset';
 
 export interface Entry {
   kind: Kind;
@@ -22,7 +22,7 @@ export interface Entry {
   base: Form;
   form: Form;
   /** Fields that both sides changed, until someone decides. */
-  clashes: Clash[];
+  clashes: FieldConflict[];
   /** Who changed the fields that were taken over, by path. */
   taken: Record<string, string>;
   /** The newest change by someone else. */
@@ -32,7 +32,7 @@ export interface Entry {
   /** What the server refused, by place in the form: `KEY/FIELD`, `limits`, or a field's name. */
   refused: Record<string, string>;
   /** By id of the limit. */
-  carry: Record<string, Carry>;
+  carry: Record<string, CarryOver>;
   /** Typed as JSON and not yet right, and the form that it was typed on. */
   json?: { text: string; from: Form };
 }
@@ -40,7 +40,7 @@ export interface Entry {
 export type EntryKey = Pick<Entry, 'kind' | 'domain' | 'id'>;
 
 /** An object as the server has it. */
-export interface Present {
+export interface ServerObject {
   etag: string;
   revision: number;
   value: Objects[Kind];
@@ -76,7 +76,7 @@ export function isChanged(entry: Entry): boolean {
 }
 
 /** What is still to be decided: a field that by now says the same on both sides is not. */
-export function openClashes(entry: Entry): Clash[] {
+export function openClashes(entry: Entry): FieldConflict[] {
   if (entry.op === 'delete') return entry.clashes;
   return entry.clashes
     .map((clash) => ({ ...clash, yours: textAt(entry.form, clash.path) }))
@@ -89,7 +89,7 @@ export function isClashing(entry: Entry): boolean {
 }
 
 /** Puts the edits of `entry` on top of what the server has now; an answer that came late is not that. */
-export function rebase(entry: Entry, present: Present | null, by: string, version: number): Entry {
+export function rebase(entry: Entry, present: ServerObject | null, by: string, version: number): Entry {
   if (present === null) return withoutPresent(entry, by, version);
   if (present.revision < entry.revision) return entry;
   if (present.etag === entry.etag) return { ...entry, version: Math.max(version, entry.version) };
@@ -131,7 +131,7 @@ export function anew(entry: Entry): Entry {
 }
 
 /** Clashes of before, as far as they are still open, with the ones of now; each keeps its first base. */
-function joined(before: Clash[], now: Clash[], theirs: Form): Clash[] {
+function joined(before: FieldConflict[], now: FieldConflict[], theirs: Form): FieldConflict[] {
   const older = before
     .filter((old) => !now.some(({ path }) => path === old.path))
     .map((old) => ({ ...old, theirs: textAt(theirs, old.path) }));

@@ -1,13 +1,13 @@
 /** Keeps the change list on top of what others publish, while it is being edited. */
 import { getObject } from '../../api/calls.ts';
-import { Refused } from '../../api/request.ts';
+import { RefusedError } from '../../api/request.ts';
 import type { PublishedEvent, Touched } from '../../api/types.ts';
 import { changes } from './changes.svelte.ts';
 import { rebase, type Entry, type EntryKey } from './entry.ts';
 
 type Listener = (event: PublishedEvent | null) => void;
 
-class Follow {
+class ChangeListFollower {
   #isListening = false;
 
   /** Catches up at once, and from then on with each publish that `onPublished` reports. */
@@ -33,7 +33,7 @@ class Follow {
       const version = event?.version ?? present.revision;
       changes.set(entry, rebase(entry, present, present.changed_by, version));
     } catch (error) {
-      const gone = error instanceof Refused && error.problem.status === 404;
+      const gone = error instanceof RefusedError && error.problem.status === 404;
       if (gone) changes.set(entry, rebase(entry, null, event?.author ?? '', event?.version ?? entry.version));
       // Otherwise publishing will find out.
     }
@@ -49,4 +49,4 @@ function mayDiffer(entry: Entry, event: PublishedEvent | null, touched: Touched 
   return entry.op !== 'create' && (!event || !isWhole);
 }
 
-export const follow = new Follow();
+export const follow = new ChangeListFollower();

@@ -1,12 +1,12 @@
 /** Publishing the change list: one call, and again on top of what others published where nothing clashes. */
 import { publish } from '../../api/calls.ts';
 import { randomId } from '../../api/randomid.ts';
-import { Refused, Unreachable } from '../../api/request.ts';
+import { RefusedError, UnreachableError } from '../../api/request.ts';
 import type { ChangeList, Conflict, Problem, Published } from '../../api/types.ts';
 import { copyForm, type Form, type Grammar } from '../../policy/form.ts';
-import { listOf } from './changelist.ts';
+import { changeListOf } from './changelist.ts';
 import { changes } from './changes.svelte.ts';
-import { isClashing, rebase, settled, type Entry, type EntryKey, type Present } from './entry.ts';
+import { isClashing, rebase, settled, type Entry, type EntryKey, type ServerObject } from './entry.ts';
 import { listFaults, type ListFault } from './listfaults.ts';
 
 export type Outcome =
@@ -40,7 +40,7 @@ export async function publishAll(
     const entries = changes.changed;
     if (entries.length === 0) return { what: 'nothing' };
     if (entries.some(isClashing)) return { what: 'clash' };
-    const list = listOf(entries, message, grammar);
+    const list = changeListOf(entries, message, grammar);
     if (list === null) return { what: 'unready' };
     const sent = entries.map((entry) => copyForm(entry.form));
     try {
@@ -50,8 +50,8 @@ export async function publishAll(
       entries.forEach((entry, at) => settle(entry, sent[at] ?? entry.form, answer));
       return { what: 'published', answer, merged: [...merged] };
     } catch (error) {
-      if (error instanceof Unreachable) return { what: 'unreachable' };
-      if (!(error instanceof Refused)) throw error;
+      if (error instanceof UnreachableError) return { what: 'unreachable' };
+      if (!(error instanceof RefusedError)) throw error;
       if (error.problem.status < 500) attempt = { body: '', key: '' };
       if (error.problem.status !== 412 || !error.problem.conflicts?.length) {
         return refuse(entries, error.problem);
@@ -68,7 +68,7 @@ export async function publishAll(
   return { what: 'outrun' };
 }
 
-function presentOf(conflict: Conflict, version: number): Present | null {
+function presentOf(conflict: Conflict, version: number): ServerObject | null {
   return conflict.present && { ...conflict.present, revision: version };
 }
 

@@ -5,7 +5,7 @@ import type { NodeRow, Rollout } from '../../api/schema.ts';
 import type { PublishedEvent } from '../../api/types.ts';
 import { live } from '../live/live.svelte.ts';
 import { Loading } from '../loading.svelte.ts';
-import { isAway, merged, type NodesEvent } from './noderows.ts';
+import { isAway, mergeNodeRows, type NodesEvent } from './noderows.ts';
 
 /** What became of a version on a node, as far as this tab was told. */
 export interface Applied {
@@ -40,7 +40,7 @@ class Fleet {
   #publishedOf: number | null = null;
 
   constructor() {
-    live.listen(null, ['node'], (data) => (this.nodes = merged(this.nodes, data as NodesEvent)));
+    live.listen(null, ['node'], (data) => (this.nodes = mergeNodeRows(this.nodes, data as NodesEvent)));
     live.listen(null, ['hello', 'policy.rollout'], (data) => {
       this.rollout = (data as { rollout: Rollout | null }).rollout;
     });

@@ -1,4 +1,4 @@
-/** The rows of the nodes, as events tell of those that changed. */
+/** The table rows of the nodes, and their update by events. */
 import type { NodeRow } from '../../api/schema.ts';
 
 export interface NodesEvent {
@@ -15,7 +15,10 @@ export function isAway({ presence }: NodeRow): boolean {
 }
 
 /** This server first, then by name, as the list of the API has them. */
-export function merged(known: NodeRow[] | null, { items, whole, removed = [] }: NodesEvent): NodeRow[] {
+export function mergeNodeRows(
+  known: NodeRow[] | null,
+  { items, whole, removed = [] }: NodesEvent,
+): NodeRow[] {
   if (whole || known === null) return items;
   const rows = new Map(known.concat(items).map((row) => [row.node, row]));
   for (const name of removed) rows.delete(name);

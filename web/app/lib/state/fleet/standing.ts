@@ -1,8 +1,11 @@
-/** What a row of the nodes means. Pure: words are in `text/nodes.ts`. */
+/**
+ * The standing of a node: whether it runs the newest version, and how far behind it is. Pure: the texts are in
+ * `text/nodes.ts`.
+ */
 import type { NodeRow, NodeSecond } from '../../api/schema.ts';
 import { isAway } from './noderows.ts';
 
-export type Standing =
+export type VersionStanding =
   | { what: 'has'; tookMs: number | null }
   /** It decides by a newer one. */
   | { what: 'beyond'; version: number }
@@ -18,7 +21,7 @@ export function standing(
   node: NodeRow,
   version: number,
   told?: { version: number; took_ms: number | null; refused?: string | null },
-): Standing {
+): VersionStanding {
   const said = told?.version === version ? told : null;
   if (node.policy_version === version || (said && !said.refused)) {
     return { what: 'has', tookMs: said?.took_ms ?? null };

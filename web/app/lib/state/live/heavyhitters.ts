@@ -1,13 +1,13 @@
-/** Keys that are denied most, as rows of a list. */
+/** The keys with the most denials, as rows of a list. */
 import type { Heaviest } from '../../api/schema.ts';
 import { identityText } from '../../policy/inspection.ts';
 
-export interface HeavyRow extends Heaviest {
+export interface HeavyHitterRow extends Heaviest {
   /** No other row's: values that are shown cut may look alike. */
   key: string;
 }
 
-export function rowsOf(items: Heaviest[]): HeavyRow[] {
+export function heavyHitterRows(items: Heaviest[]): HeavyHitterRow[] {
   const seen: Record<string, number> = {};
   return items.map((one) => {
     const name = `${one.id} ${(one.identities ?? []).map(identityText).join(' ')}`;

@@ -1,9 +1,9 @@
 /** What the event stream says, as reactive state: a figure that changes touches the one text node that shows it. */
 import { getMetrics, getSession } from '../../api/calls.ts';
-import { Refused } from '../../api/request.ts';
+import { RefusedError } from '../../api/request.ts';
 import type { Sample } from '../../api/schema.ts';
 import type { HelloEvent, LimitFigures, MetricsEvent, PublishedEvent, Totals } from '../../api/types.ts';
-import { Growing } from './liveseries.svelte.ts';
+import { LiveSeries } from './liveseries.svelte.ts';
 import { Stream, type Connection } from './stream.ts';
 
 /** The figures of one limit. */
@@ -60,7 +60,7 @@ class Live {
   /** In the order of the document. */
   limits = $state.raw<LimitLive[]>([]);
   /** The rates of the last 15 minutes. */
-  readonly history = new Growing();
+  readonly history = new LiveSeries();
   /** A newer build of the dashboard is being served. */
   outdated = $state(false);
   #wanted = false;
@@ -236,7 +236,7 @@ async function probe(user: string): Promise<'in' | 'out' | 'down'> {
     const { name } = await getSession();
     return name === user ? 'in' : 'out';
   } catch (error) {
-    return error instanceof Refused && error.problem.status === 401 ? 'out' : 'down';
+    return error instanceof RefusedError && error.problem.status === 401 ? 'out' : 'down';
   }
 }
 

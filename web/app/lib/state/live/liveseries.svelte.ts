@@ -1,8 +1,11 @@
-/** A series that grows while its history is still on its way: the history comes first, then what came meanwhile. */
+/**
+ * A series that grows while its history is being read: the history comes first, then the points that arrived
+ * meanwhile.
+ */
 import type { Point } from '../../api/types.ts';
 import { Series } from './series.ts';
 
-export class Growing {
+export class LiveSeries {
   readonly series: Series;
   /** Counts the additions to `series`. */
   tick = $state(0);

@@ -1,11 +1,11 @@
-/** What each tier or each rule lets through and denies a second, as the stream tells it. */
+/** The allowed and denied rates of each tier or each rule, from the event stream. */
 import type { LimitCounts } from '../../api/schema.ts';
 import { ownerName } from '../../policy/limitname.ts';
 import { live } from './live.svelte.ts';
 
 type Figures = Pick<LimitCounts, 'allowed_rate' | 'denied_rate' | 'shadow_denied_rate'>;
 
-export class Owners {
+export class OwnerRates {
   readonly #kind: 'tier' | 'rule';
   /** By full name; null before the first event. */
   #figures = $state.raw<Record<string, Figures> | null>(null);

@@ -2,14 +2,14 @@
 import type { Point } from '../../api/types.ts';
 
 /** Times in seconds, and rates; null is a gap. */
-export type Columns = [times: number[], allowed: (number | null)[], denied: (number | null)[]];
+export type SeriesColumns = [times: number[], allowed: (number | null)[], denied: (number | null)[]];
 
 const KEPT_S = 900;
 /** Steps that may pass until a point is missed. */
 const GAP_STEPS = 2.5;
 
 export class Series {
-  #columns: Columns = [[], [], []];
+  #columns: SeriesColumns = [[], [], []];
   readonly stepS: number;
   readonly keptS: number;
 
@@ -18,7 +18,7 @@ export class Series {
     this.keptS = keptS;
   }
 
-  get columns(): Columns {
+  get columns(): SeriesColumns {
     return this.#columns;
   }
 

@@ -1,8 +1,8 @@
-/** Rows that do not move while somebody points at them, is in them, or has marked some of their text. */
+/** Table rows that keep their order while the pointer, the focus or a text selection is in them. */
 import { untrack } from 'svelte';
 import type { Attachment } from 'svelte/attachments';
 
-export class Calm<Row> {
+export class SteadyRows<Row> {
   rows = $state.raw<Row[]>([]);
   /** So many rows would come, go or stand elsewhere. */
   waiting = $state(0);

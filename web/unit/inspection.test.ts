@@ -1,6 +1,6 @@
 /** The Inspector's address. */
 import { expect, test } from 'vitest';
-import { asked, inspectAddress, parseIdentity, questionOf } from '../app/lib/policy/inspection.ts';
+import { toRequest, inspectAddress, parseIdentity, inspectionOf } from '../app/lib/policy/inspection.ts';
 
 test('an identity is a kind and a value, which may have colons itself', () => {
   expect(parseIdentity('user:ada')).toEqual({ kind: 'user', value: 'ada' });
@@ -20,7 +20,7 @@ test('an address says the whole question, and no more', () => {
     cost: '3',
   };
   const address = inspectAddress(question);
-  expect(questionOf(new URL(address, 'http://x').searchParams)).toEqual(question);
+  expect(inspectionOf(new URL(address, 'http://x').searchParams)).toEqual(question);
   expect(inspectAddress({ domain: 'default', identities: [{ kind: 'user', value: 'ada' }], path: '' })).toBe(
     '/inspect?key=user%3Aada',
   );
@@ -28,6 +28,6 @@ test('an address says the whole question, and no more', () => {
 });
 
 test('what was left out is not asked', () => {
-  const question = questionOf(new URLSearchParams('client=user:ada'));
-  expect(asked(question)).toEqual({ domain: 'default', identities: [{ kind: 'user', value: 'ada' }] });
+  const question = inspectionOf(new URLSearchParams('client=user:ada'));
+  expect(toRequest(question)).toEqual({ domain: 'default', identities: [{ kind: 'user', value: 'ada' }] });
 });

@@ -4,7 +4,7 @@ import { flushSync } from 'svelte';
 import { beforeEach, expect, test } from 'vitest';
 import type { Rule } from '../app/lib/api/types.ts';
 import { copyForm, formOf } from '../app/lib/policy/form.ts';
-import { listOf } from '../app/lib/state/changes/changelist.ts';
+import { changeListOf } from '../app/lib/state/changes/changelist.ts';
 import { changes } from '../app/lib/state/changes/changes.svelte.ts';
 import {
   anew,
@@ -32,7 +32,7 @@ test('one list creates, edits and deletes objects of all kinds, domains first', 
   const client = { kind: 'user', value: 'ada', tier: 'pro' };
   const edited = changes.open('client', 'default', { ...item(2, layered), id: 'user:ada', value: client }, 4);
   edited.form.fields['tier'] = 'free';
-  const list = listOf(changes.changed, 'why', grammar);
+  const list = changeListOf(changes.changed, 'why', grammar);
   expect(list?.changes).toEqual([
     { op: 'create', kind: 'domain', domain: 'eu', id: 'eu', value: { timezone: 'Europe/Berlin' } },
     { op: 'create', kind: 'rule', domain: 'eu', id: 'search', value: rule },
@@ -45,7 +45,7 @@ test('one list creates, edits and deletes objects of all kinds, domains first', 
 test('how quota carries over is told of limits that are there', () => {
   const mine = entry();
   mine.carry = { minute: 'reset', gone: 'proportional' };
-  expect(listOf([mine], 'why', grammar)?.carry).toEqual({ 'default/tier:layered/minute': 'reset' });
+  expect(changeListOf([mine], 'why', grammar)?.carry).toEqual({ 'default/tier:layered/minute': 'reset' });
 });
 
 test('another name goes beside the object, and its limits begin anew', () => {
@@ -56,13 +56,13 @@ test('another name goes beside the object, and its limits begin anew', () => {
   mine.carry = { minute: 'reset' };
   expect(isChanged(mine)).toBe(true);
   const value = { ...layered, description: 'two at once' };
-  expect(listOf([mine], 'why', grammar)).toMatchObject({
+  expect(changeListOf([mine], 'why', grammar)).toMatchObject({
     changes: [{ op: 'put', kind: 'tier', id: 'layered', value, rename: 'stacked' }],
     if_match: { 'tier:layered': '"tier:layered:1"' },
     carry: {},
   });
   const again = anew(rebase(mine, null, 'ben', 2));
-  expect(listOf([again], 'why', grammar)?.changes[0]).not.toHaveProperty('rename');
+  expect(changeListOf([again], 'why', grammar)?.changes[0]).not.toHaveProperty('rename');
 });
 
 test('what is to be new and is there by now becomes an edit, with what differs for a person', () => {
@@ -88,7 +88,7 @@ test('what others deleted is created anew as it was edited', () => {
   const mine = entry((form) => (row(form, 'minute').rate = '5 / 1m'));
   const again = anew(rebase(mine, null, 'ben', 2));
   expect(isClashing(again)).toBe(false);
-  expect(listOf([again], 'why', grammar)).toMatchObject({
+  expect(changeListOf([again], 'why', grammar)).toMatchObject({
     changes: [{ op: 'create', value: withLimit('minute', { limit: 5 }) }],
     if_match: {},
   });

@@ -1,7 +1,7 @@
 /** A table is one stop of Tab, and arrows walk its rows. */
 // @vitest-environment happy-dom
 import { expect, test } from 'vitest';
-import { walkRows } from '../app/lib/components/rownavigation.ts';
+import { navigateRows } from '../app/lib/components/rownavigation.ts';
 
 const row = (name: string) =>
   `<tr><td><input type="checkbox"></td><td><a href="/${name}">${name}</a></td><td><button>End</button></td></tr>`;
@@ -9,7 +9,7 @@ const row = (name: string) =>
 function table(...names: string[]) {
   document.body.innerHTML = `<div tabindex="0"><table><tbody>${names.map(row).join('')}</tbody></table></div>`;
   const region = document.body.firstElementChild as HTMLElement;
-  const end = walkRows(region) as () => void;
+  const end = navigateRows(region) as () => void;
   const stops = () =>
     [...region.querySelectorAll<HTMLElement>('tr')]
       .filter((one) =>

@@ -1,6 +1,6 @@
 /** What the server thinks of a list before it is published, and what is meant of it. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Tried } from '../app/features/publish/validation.svelte.ts';
+import { Validation } from '../app/features/publish/validation.svelte.ts';
 import type { ChangeList } from '../app/lib/api/types.ts';
 
 let answers: Response[];
@@ -31,7 +31,7 @@ const refused = (status: number) =>
   new Response(JSON.stringify({ code: 'x', title: 'X', status }), { status });
 
 test('what is meant is what was said, and nothing that comes later', async () => {
-  const tried = new Tried();
+  const tried = new Validation();
   answers = [found('off'), found('off', 'gone'), found('off'), found()];
   await tried.ask(list);
   expect(tried.effects.asks).toBe(true);
@@ -48,7 +48,7 @@ test('what is meant is what was said, and nothing that comes later', async () =>
 });
 
 test('a refusal is told, a conflict is left to publishing, and a busy server says nothing', async () => {
-  const tried = new Tried();
+  const tried = new Validation();
   answers = [found('off'), refused(412), refused(422), refused(503)];
   await tried.ask(list);
   await tried.ask(list);
@@ -61,7 +61,7 @@ test('a refusal is told, a conflict is left to publishing, and a busy server say
 });
 
 test('an answer to a list of before is dropped', async () => {
-  const tried = new Tried();
+  const tried = new Validation();
   const call = new AbortController();
   answers = [found('off')];
   const asked = tried.ask(list, call.signal);

@@ -1,11 +1,11 @@
 /** What a narrow window drops, under its row: it does what the original does, and is not made anew for nothing. */
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { showRest } from '../app/lib/components/hiddencolumns.ts';
+import { showHiddenColumns } from '../app/lib/components/hiddencolumns.ts';
 
 let measure: () => void;
 let region: HTMLElement;
-let leave: ReturnType<typeof showRest>;
+let leave: ReturnType<typeof showHiddenColumns>;
 beforeEach(() => {
   vi.stubGlobal(
     'ResizeObserver',
@@ -22,7 +22,7 @@ beforeEach(() => {
     <tbody><tr><td><a href="/tiers/pro">pro</a></td><td>1</td><td class="tick"><input type="checkbox"><button>More</button></td></tr></tbody>
   </table></div>`;
   region = document.querySelector('div') as HTMLElement;
-  leave = showRest(region);
+  leave = showHiddenColumns(region);
   measure();
   document.querySelector<HTMLElement>('.unfold')?.click();
 });

@@ -1,10 +1,10 @@
 /** A list that is read page by page. */
 import { expect, test } from 'vitest';
-import { Pages } from '../app/lib/state/pagedlist.svelte.ts';
+import { PagedList } from '../app/lib/state/pagedlist.svelte.ts';
 
 function list() {
   const asked: (string | null)[] = [];
-  const pages = new Pages<number>((cursor) => {
+  const pages = new PagedList<number>((cursor) => {
     asked.push(cursor);
     const from = Number(cursor ?? 0);
     return Promise.resolve({ items: [from, from + 1], next: from >= 2 ? null : String(from + 2) });

@@ -1,27 +1,27 @@
 /** The question of a run: what is asked of the fields, and the fields of what was asked. */
 import { describe, expect, it } from 'vitest';
-import { trafficInWords } from '../app/features/simulator/describerun.ts';
+import { describeTraffic } from '../app/features/simulator/describerun.ts';
 import { kindsOfLog } from '../app/features/simulator/logkinds.ts';
 import {
   askOf,
   example,
   formOfAsk,
-  parseQuestion,
-  questionFaults,
-  type QuestionForm,
+  parseRunForm,
+  runFaults,
+  type RunFields,
 } from '../app/features/simulator/runform.ts';
 import { newRow, PATTERN_NAMES, usual, type TrafficRow } from '../app/features/simulator/traffic.ts';
 import type { Ask } from '../app/lib/api/schema.ts';
 
 const LIST = { changes: [{ op: 'delete' as const, kind: 'tier' as const, id: 'free' }] };
 
-function withRow(like: Partial<TrafficRow>): QuestionForm {
+function withRow(like: Partial<TrafficRow>): RunFields {
   return { ...example('default', 'live'), rows: [newRow([], like)] };
 }
 
 describe('what is asked', () => {
   it('the example is ready to run', () => {
-    expect(questionFaults(example('default', 'live'), null)).toEqual({});
+    expect(runFaults(example('default', 'live'), null)).toEqual({});
     expect(askOf(example('web', 'live'), null)).toMatchObject({
       a: 'none',
       b: 'live',
@@ -90,14 +90,14 @@ describe('what is asked', () => {
   });
 
   it('a log, and what was recorded', () => {
-    const log: QuestionForm = { ...example('default', 'live'), source: 'log', upload: 'x' };
+    const log: RunFields = { ...example('default', 'live'), source: 'log', upload: 'x' };
     expect(askOf(log, null)?.traffic).toEqual({ log: { upload: 'x', domain: 'default' } });
     expect(askOf({ ...log, source: 'recorded' }, null)?.traffic).toBe('recorded');
     const fixed = { ...log, tiers: { user: 'pro', ip: '' } };
     const ask = askOf(fixed, null);
     expect(ask?.traffic).toEqual({ log: { upload: 'x', domain: 'default', tiers: { user: 'pro' } } });
     expect(ask && formOfAsk(ask).tiers).toEqual({ user: 'pro' });
-    expect(trafficInWords(ask)).toBe('a log, each user in tier pro');
+    expect(describeTraffic(ask)).toBe('a log, each user in tier pro');
   });
 });
 
@@ -111,21 +111,21 @@ describe('faults stand where the server would name them', () => {
     [{ pattern: 'burst', parameters: ['x'] }, '/traffic/made/rows/0/pattern/requests', 'whole'],
     [{ pattern: 'on_off', parameters: ['1s', '2'] }, '/traffic/made/rows/0/pattern/off', 'length'],
   ])('%o', (like, pointer, fault) => {
-    expect(questionFaults(withRow(like), null)).toEqual({ [pointer]: fault });
+    expect(runFaults(withRow(like), null)).toEqual({ [pointer]: fault });
     expect(askOf(withRow(like), null)).toBeNull();
   });
 
   it('of the rest', () => {
     const form = { ...example('default', 'mine'), rows: [], seed: 'x', start: 'soon' };
     form.a = { choice: 'document', document: '{', given: null };
-    expect(questionFaults(form, null)).toEqual({
+    expect(runFaults(form, null)).toEqual({
       '/a/document': 'json',
       '/b/changes': 'changes',
       '/traffic/made/rows': 'rows',
       '/traffic/made/seed': 'seed',
       '/traffic/made/start': 'start',
     });
-    expect(questionFaults({ ...form, source: 'log' }, LIST)).toEqual({
+    expect(runFaults({ ...form, source: 'log' }, LIST)).toEqual({
       '/a/document': 'json',
       '/traffic/log/upload': 'upload',
     });
@@ -149,8 +149,8 @@ describe('asked again', () => {
 
 it('what is kept is read again, and what is no question is not', () => {
   const form = example('default', 'live');
-  expect(parseQuestion(JSON.stringify(form))).toEqual(form);
+  expect(parseRunForm(JSON.stringify(form))).toEqual(form);
   // Of before there were tiers of a log.
-  expect(parseQuestion(JSON.stringify({ ...form, tiers: undefined }))?.tiers).toEqual({});
-  for (const text of ['', 'null', '{}', '{"rows":[{}]}', '[]']) expect(parseQuestion(text)).toBeNull();
+  expect(parseRunForm(JSON.stringify({ ...form, tiers: undefined }))?.tiers).toEqual({});
+  for (const text of ['', 'null', '{}', '{"rows":[{}]}', '[]']) expect(parseRunForm(text)).toBeNull();
 });

@@ -2,13 +2,13 @@
 // @vitest-environment happy-dom
 import { expect, test } from 'vitest';
 import type { Heaviest } from '../app/lib/api/schema.ts';
-import { rowsOf } from '../app/lib/state/live/heavyhitters.ts';
-import { Calm } from '../app/lib/state/live/steadyrows.svelte.ts';
+import { heavyHitterRows } from '../app/lib/state/live/heavyhitters.ts';
+import { SteadyRows } from '../app/lib/state/live/steadyrows.svelte.ts';
 
 const row = (id: string, count = 0) => ({ id, count });
 
 function calmWith(...ids: string[]) {
-  const calm = new Calm<{ id: string; count: number }>(({ id }) => id);
+  const calm = new SteadyRows<{ id: string; count: number }>(({ id }) => id);
   const element = document.createElement('div');
   const leave = calm.region(element);
   calm.update(ids.map((id) => row(id)));
@@ -63,7 +63,7 @@ test('what was asked for is shown at once, also to somebody who is there', () =>
 
 test('keys that are shown cut and look alike are rows of their own', () => {
   const cut = (id: string) => ({ id, identities: [{ kind: 'user', value: 'v…' }] }) as unknown as Heaviest;
-  const rows = rowsOf([
+  const rows = heavyHitterRows([
     cut('default/tier:free/minute'),
     cut('default/tier:free/minute'),
     cut('default/tier:pro/minute'),

@@ -1,7 +1,7 @@
 /** What going back to an older version means, as a change list. */
 import { describe, expect, test, vi } from 'vitest';
 import { keysOf, listFor } from '../app/features/history/copyversion.ts';
-import { Refused } from '../app/lib/api/request.ts';
+import { RefusedError } from '../app/lib/api/request.ts';
 import type { Difference, Policy } from '../app/lib/api/schema.ts';
 
 /** What there is now, by kind and id. */
@@ -11,7 +11,7 @@ vi.mock('../app/lib/api/calls.ts', async (original) => ({
   getObject: (kind: string, _domain: string, id: string) => {
     const etag = present.get(`${kind}:${id}`);
     return etag === undefined
-      ? Promise.reject(new Refused({ code: 'not_found', title: '', status: 404 }))
+      ? Promise.reject(new RefusedError({ code: 'not_found', title: '', status: 404 }))
       : Promise.resolve({ etag });
   },
 }));
