@@ -13,7 +13,7 @@ const ROUND_MS = 1_000;
 /** The server takes no more. */
 const AT_ONCE = 100;
 
-export class Standings {
+export class ClientStandings {
   /** By id of the client; absent before the first answer. */
   readonly byId = new SvelteMap<string, Standing>();
   /** Nodes of which nothing was known at the last answer. */

@@ -1,6 +1,6 @@
 /** A form as a flat list of fields, which is how differences are shown and merges are made. */
 import { fields as fieldsText } from '../text/fields.ts';
-import { isObject, isUnlimited, stated, type Form, type LimitRow } from './form.ts';
+import { isObject, isUnlimited, stated, type Form, type LimitFormRow } from './form.ts';
 import { formatRate, isRate, parseNumber, parseRate } from './rate.ts';
 
 /** The path of the order of the limits. */
@@ -37,7 +37,7 @@ export function textOf(value: unknown): string {
 }
 
 /** Two ways of writing one rate are one rate. */
-function plainRate(row: LimitRow): string {
+function plainRate(row: LimitFormRow): string {
   const rate = parseRate(row.rate, Number.MAX_SAFE_INTEGER, row.algorithm);
   return isRate(rate) ? formatRate(rate) : row.rate.trim();
 }
@@ -100,12 +100,12 @@ export function rowText(form: Form, id: string | null): string | null {
   return row ? lineOf(row) : null;
 }
 
-function lineOf(row: LimitRow): string {
+function lineOf(row: LimitFormRow): string {
   const burst = row.burst.trim() === '' ? [] : [`burst ${plainNumber(row.burst)}`];
   return [`${row.algorithm} ${plainRate(row)}`, ...burst, ...othersText(stated(row.fields))].join(', ');
 }
 
-export function rowOf(form: Form, id: string | null): LimitRow | undefined {
+export function rowOf(form: Form, id: string | null): LimitFormRow | undefined {
   return form.limits.find((row) => row.id.trim() === id);
 }
 

@@ -5,7 +5,7 @@
 import type { AlgorithmInfo, Bounds, Kind, Limit, Objects } from '../api/types.ts';
 import { formatRate } from './rate.ts';
 
-export interface LimitRow {
+export interface LimitFormRow {
   /** Tells rows apart while their ids are being typed. */
   key: number;
   id: string;
@@ -20,7 +20,7 @@ export interface Form {
   /** By name; those of an object in the object as `override.until`. */
   fields: Record<string, unknown>;
   /** Of a client those of its override. */
-  limits: LimitRow[];
+  limits: LimitFormRow[];
 }
 
 export type RowField = 'id' | 'algorithm' | 'rate' | 'burst';
@@ -99,7 +99,7 @@ export function copyForm(form: Form): Form {
   return JSON.parse(JSON.stringify(form)) as Form;
 }
 
-function rowOf(limit: Limit, at: number): LimitRow {
+function rowOf(limit: Limit, at: number): LimitFormRow {
   const { id, algorithm, limit: number, period, burst, ...others } = limit;
   const fields: Record<string, unknown> = { ...ABSENT.limit };
   for (const [name, value] of Object.entries(others)) put(fields, name, value);
@@ -113,7 +113,7 @@ function rowOf(limit: Limit, at: number): LimitRow {
   };
 }
 
-export function newRow(form: Form, algorithm: string): LimitRow {
+export function newRow(form: Form, algorithm: string): LimitFormRow {
   const key = Math.max(0, ...form.limits.map((row) => row.key)) + 1;
   return { key, id: '', algorithm, rate: '', burst: '', fields: { ...ABSENT.limit } };
 }
@@ -144,7 +144,7 @@ export function asSent(form: Form, grammar: Grammar): Form {
   return { ...form, limits: form.limits.map((row) => rowAsSent(row, grammar)) };
 }
 
-function rowAsSent(row: LimitRow, grammar: Grammar): LimitRow {
+function rowAsSent(row: LimitFormRow, grammar: Grammar): LimitFormRow {
   const fields = { ...row.fields };
   if (!takes(grammar, row.algorithm, 'max_debt')) Reflect.deleteProperty(fields, 'max_debt');
   return { ...row, burst: takes(grammar, row.algorithm, 'burst') ? row.burst : '', fields };

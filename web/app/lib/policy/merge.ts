@@ -3,7 +3,7 @@
  * conflict, and only a field that both changed differently is for a person to decide.
  */
 import { fieldsOf, formText, ORDER, orderOf, rowOf, rowText, textAt, textOf } from './fields.ts';
-import { copyForm, isUnlimited, type Form, type LimitRow } from './form.ts';
+import { copyForm, isUnlimited, type Form, type LimitFormRow } from './form.ts';
 
 export interface FieldConflict {
   /** A field's path; `order`; `limits/ID` for a limit that one side removed; empty when one side made it unlimited. */
@@ -27,8 +27,8 @@ export function merge(base: Form, theirs: Form, yours: Form): Merged {
   const taken: string[] = [];
   const fields = mergeFields('', base.fields, theirs.fields, yours.fields, clashes, taken);
   if (isUnlimited(yours)) return { form: { ...yours, fields }, clashes, taken };
-  const limits: LimitRow[] = [];
-  const met = new Set<LimitRow>();
+  const limits: LimitFormRow[] = [];
+  const met = new Set<LimitFormRow>();
   for (const theirRow of theirs.limits) {
     const id = theirRow.id.trim();
     const yourRow = rowOf(yours, id);
@@ -66,7 +66,7 @@ function mergeOrder(merged: Form, base: Form, theirs: Form, yours: Form, clashes
 /** The limits in the order of `model`; those that it does not have stay behind the one that they follow. */
 function orderedAs(model: Form, form: Form): Form {
   const ids = model.limits.map(({ id }) => id.trim());
-  const placeOf = ({ id }: LimitRow) => ids.indexOf(id.trim());
+  const placeOf = ({ id }: LimitFormRow) => ids.indexOf(id.trim());
   const limits = form.limits.filter((row) => placeOf(row) >= 0);
   limits.sort((one, other) => placeOf(one) - placeOf(other));
   form.limits.forEach((row, at) => {
@@ -104,15 +104,15 @@ function limitsOnly(form: Form): Form {
 function mergeRow(
   id: string,
   base: Form,
-  theirRow: LimitRow,
-  yourRow: LimitRow,
+  theirRow: LimitFormRow,
+  yourRow: LimitFormRow,
   clashes: FieldConflict[],
   taken: string[],
-): LimitRow {
+): LimitFormRow {
   const path = `limits/${id}`;
   const baseRow = rowOf(base, id);
   const [baseFields, theirFields, yourFields] = [baseRow, theirRow, yourRow].map(rowFields);
-  const merged: LimitRow = { ...yourRow };
+  const merged: LimitFormRow = { ...yourRow };
   for (const field of ['algorithm', 'rate', 'burst'] as const) {
     const [was, their, your] = [baseFields, theirFields, yourFields].map(
       (fields) => fields?.[`${path}/${field}`],
@@ -192,7 +192,7 @@ export function takeTheirs(form: Form, present: Form, path: string): Form {
 }
 
 /** The rows with one of theirs among them: after the one that it follows with them, because order counts. */
-function placed(rows: LimitRow[], theirRow: LimitRow, theirs: LimitRow[]): LimitRow[] {
+function placed(rows: LimitFormRow[], theirRow: LimitFormRow, theirs: LimitFormRow[]): LimitFormRow[] {
   const before = theirs.slice(0, theirs.indexOf(theirRow)).map(({ id }) => id.trim());
   const at = Math.max(0, ...rows.map(({ id }, place) => (before.includes(id.trim()) ? place + 1 : 0)));
   const taken = rows.some(({ key }) => key === theirRow.key);
@@ -211,7 +211,7 @@ function sameRow(one: Form, other: Form, id: string): boolean {
   return asText(rowFields(rowOf(one, id))) === asText(rowFields(rowOf(other, id)));
 }
 
-function rowFields(row: LimitRow | undefined): Record<string, string> | undefined {
+function rowFields(row: LimitFormRow | undefined): Record<string, string> | undefined {
   return row && fieldsOf({ fields: {}, limits: [row] });
 }
 
@@ -219,13 +219,13 @@ function clash(path: string, base: Form, theirs: Form, yours: Form, id: string):
   return { path, base: rowText(base, id), theirs: rowText(theirs, id), yours: rowText(yours, id) };
 }
 
-function take(path: string, row: LimitRow, taken: string[]): LimitRow {
+function take(path: string, row: LimitFormRow, taken: string[]): LimitFormRow {
   taken.push(path);
   return row;
 }
 
 /** Rows that come from two lists may have equal keys; those of the first stay as they are. */
-function withOwnKeys(rows: LimitRow[]): LimitRow[] {
+function withOwnKeys(rows: LimitFormRow[]): LimitFormRow[] {
   const used = new Set<number>();
   return rows.map((row) => {
     let key = row.key;

@@ -9,7 +9,7 @@ import {
   stated,
   type Form,
   type Grammar,
-  type LimitRow,
+  type LimitFormRow,
 } from './form.ts';
 import { isRate, parseNumber, parseRate } from './rate.ts';
 
@@ -50,7 +50,7 @@ function nested(fields: Record<string, unknown>): Record<string, unknown> {
   return value;
 }
 
-function limitOf(row: LimitRow, grammar: Grammar): Limit {
+function limitOf(row: LimitFormRow, grammar: Grammar): Limit {
   const rate = parseRate(row.rate, grammar.bounds.number_max, row.algorithm);
   if (!isRate(rate)) throw new Error('a row with faults has no limit');
   const limit: Limit = {
