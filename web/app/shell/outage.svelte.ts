@@ -1,4 +1,4 @@
-/** How long the page has not been live. A moment of reconnecting is no outage; ten seconds get a banner. */
+/** The time since which the page is not live. A moment of reconnecting is no outage; ten seconds get a banner. */
 import { clock } from '../lib/state/clock.svelte.ts';
 import { live } from '../lib/state/live/live.svelte.ts';
 

@@ -8,7 +8,7 @@ import { prefetchOverlays } from './pages.ts';
 
 let typed = $state(false);
 
-/** Of any event: a button that opens one is come near to, Ctrl is pressed, something is typed. */
+/** Handles events that announce a dialog: the pointer or focus on its button, Ctrl, typing. */
 export function onHint(event: Event): void {
   if (event instanceof KeyboardEvent) {
     if (event.key === 'Control' || event.key === 'Meta') prefetchOverlays('find');
@@ -27,7 +27,7 @@ export function onHint(event: Event): void {
   if (opens.dataset['opens'] === 'publish') prefetchOverlays('publish');
 }
 
-/** Whoever edits publishes, perhaps while the server is away. A list of changes from before is no edit yet. */
+/** Loads what publishing needs with the first edit, since the server may be unreachable later. An older change list is no edit. */
 export function readForEdits(): void {
   const before = changes.changed.length;
   $effect(() => {

@@ -1,4 +1,4 @@
-/** What a browser is called, from what it says of itself; null where it says nothing that is known. */
+/** The name of a browser by its user agent; null if it is unknown. */
 
 const BROWSERS: [pattern: RegExp, name: string][] = [
   [/\bEdgA?\/(\d+)/, 'Edge'],

@@ -7,7 +7,7 @@ const SOON_MS = 14 * 24 * 3_600_000;
 
 export interface Expiry {
   words: string;
-  /** Somebody should look to it. */
+  /** The end is near. */
   soon: boolean;
 }
 
@@ -26,7 +26,7 @@ export type ExpiryChoice = 'month' | 'usual' | 'year' | 'day' | 'none';
 
 const DAY_MS = 24 * 3_600_000;
 
-/** What the server is told: null is no end, and undefined leaves the usual one to it. A day is whole. */
+/** Returns the end for the server: null for none, undefined for the server's default. A day counts to its end. */
 export function expiresAt(
   ending: ExpiryChoice,
   day: string,

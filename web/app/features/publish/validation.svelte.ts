@@ -7,9 +7,9 @@ import { Effects } from '../../lib/state/changes/effects.svelte.ts';
 const PAUSE_MS = 250;
 
 export class Validation {
-  /** Those that are new with the list. */
+  /** Warnings that the list causes. */
   warnings = $state.raw<Warned[]>([]);
-  /** Why it would not be published. */
+  /** The reason why the server would refuse the list. */
   refused = $state.raw<Problem | null>(null);
   readonly effects = new Effects();
 

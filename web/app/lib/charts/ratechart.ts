@@ -19,11 +19,11 @@ export interface Mark {
   label: string;
 }
 
-/** What the drawing asks for each time. */
+/** The input of one drawing. */
 export interface RateChartData {
   columns: RateColumns;
   marks: Mark[];
-  /** In seconds. */
+  /** Start and end in seconds. */
   from: number;
   to: number;
 }
@@ -36,7 +36,7 @@ export interface RateDrawing {
 
 const HEIGHT = 160;
 const FONT = "12px system-ui, 'Liberation Sans', sans-serif";
-/** A mark is meant by whoever points this close to it. */
+/** The pointer selects a mark within this distance. */
 const NEAR_PX = 5;
 
 /** The canvas takes plain colours only: each is looked up when it is drawn, so that it follows the theme. */
@@ -154,7 +154,7 @@ function drawMarks(plot: uPlot, marks: Mark[]): void {
   ctx.restore();
 }
 
-/** From left to right. */
+/** Returns the visible marks from left to right. */
 function inside(plot: uPlot, marks: Mark[]): Mark[] {
   const { min = 0, max = 0 } = plot.scales['x'] ?? {};
   return marks

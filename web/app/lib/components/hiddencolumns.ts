@@ -81,7 +81,7 @@ export const showHiddenColumns: Attachment<HTMLElement> = (region) => {
     }
   }
 
-  /** Only what differs, and not from under somebody who is in it. */
+  /** Copies only what differs, and keeps a cell that has the focus. */
   function copy(cell: Element, said: Element): void {
     const fresh = document.createElement('dd');
     fresh.append(...[...cell.childNodes].map((node) => node.cloneNode(true)));

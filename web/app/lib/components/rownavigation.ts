@@ -6,7 +6,7 @@ import type { Attachment } from 'svelte/attachments';
 import { settings } from '../state/settings.svelte.ts';
 
 const CONTROLS = 'a[href], button, input, select, textarea, summary';
-/** In these, arrows and letters are their own. */
+/** Controls that use arrows and letters themselves. */
 const FIELDS = 'input:not([type=checkbox], [type=radio]), select, textarea';
 
 export const navigateRows: Attachment<HTMLElement> = (region) => {

@@ -16,7 +16,7 @@ export interface Column<Row> {
   kind?: 'number' | 'mono' | 'action' | 'head';
   /** The window width, in pixels, under which the column goes under the name of its row. */
   hiddenBelow?: 600 | 900 | 1024 | 1200;
-  /** How a long text is treated: it stays on one line, or breaks anywhere. */
+  /** The treatment of long texts: on one line, or broken anywhere. */
   wrap?: 'never' | 'anywhere';
   /** Cuts texts longer than this many pixels: in a wide and in a narrow window. */
   cut?: [wide: number, narrow: number];

@@ -1,6 +1,6 @@
 /** The focus goes to a field that its page may not have yet. */
 
-/** So long is waited for a field. */
+/** The longest wait for a field. */
 const FIELD_MS = 5_000;
 
 export function focusSoon(find: () => HTMLElement | null): void {
@@ -10,7 +10,7 @@ export function focusSoon(find: () => HTMLElement | null): void {
   const look = () => {
     const active = document.activeElement;
     from ??= active;
-    // Somebody who has gone elsewhere meanwhile stays there.
+    // The user has moved the focus meanwhile: it stays there.
     if (active !== from && active?.matches('input, select, textarea, dialog *')) return;
     const field = find();
     field?.closest('details')?.setAttribute('open', '');

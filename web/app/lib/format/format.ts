@@ -38,7 +38,7 @@ function part(ms: number, zone: Zone, options: Intl.DateTimeFormatOptions): stri
   );
 }
 
-/** How long ago, in one unit; null when it is under a minute. */
+/** Returns the age in one unit; null if it is under a minute. */
 export function age(ms: number, nowMs: number): string | null {
   const minutes = Math.floor((nowMs - ms) / 60_000);
   if (minutes < 1) return null;

@@ -26,7 +26,7 @@ export class Editor<K extends Kind, Of extends Item<Objects[K]> = Item<Objects[K
   readonly faults: Faults = $derived(
     this.entry && this.grammar ? faultsOf(this.entry.kind, this.entry.form, this.grammar) : {},
   );
-  /** Of fields that were left, and all once publishing was asked for. */
+  /** Faults of fields that lost the focus; all faults after a try to publish. */
   readonly shownFaults: Faults = $derived(
     Object.fromEntries(
       Object.entries(this.faults).filter(([where]) => this.checkedAll || this.#checked[where]),
