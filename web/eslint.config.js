@@ -2,6 +2,7 @@
 import svelte from 'eslint-plugin-svelte';
 import globals from 'globals';
 import ts from 'typescript-eslint';
+import layers from './scripts/layers.js';
 import svelteConfig from './svelte.config.js';
 
 export default ts.config(
@@ -24,13 +25,18 @@ export default ts.config(
   },
   {
     files: ['app/**'],
+    plugins: { tidegate: { rules: { layers } } },
     rules: {
+      'tidegate/layers': 'error',
       'no-restricted-globals': [
         'error',
-        { name: 'fetch', message: 'app/api/request.ts is the one door to the server' },
-        { name: 'localStorage', message: 'app/storage.ts: storage may be full, or forbidden' },
+        { name: 'fetch', message: 'app/lib/api/request.ts makes every call to the server' },
+        { name: 'localStorage', message: 'app/lib/state/storage.ts: storage may be full, or forbidden' },
       ],
     },
   },
-  { files: ['app/api/request.ts', 'app/storage.ts'], rules: { 'no-restricted-globals': 'off' } },
+  {
+    files: ['app/lib/api/request.ts', 'app/lib/state/storage.ts'],
+    rules: { 'no-restricted-globals': 'off' },
+  },
 );

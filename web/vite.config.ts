@@ -22,6 +22,12 @@ export default defineConfig({
         codeSplitting: {
           groups: [
             { name: 'start', tags: ['$initial'], priority: 1 },
+            // Editors and the simulator read these together.
+            {
+              name: 'policy',
+              test: /lib[\\/](policy[\\/](value|faults|ruletext)|text[\\/]rules)\.ts/,
+              minShareCount: 2,
+            },
             { name: 'shared', test: /app[\\/]/, minShareCount: 14 },
           ],
         },

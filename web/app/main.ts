@@ -1,15 +1,17 @@
 /** Starts the dashboard. */
 import './tokens.css';
 import './base.css';
-import './ahead.ts';
+import './prefetch.ts';
 import { mount } from 'svelte';
 import App from './App.svelte';
-import { clock } from './clock.svelte.ts';
-import { place } from './place.svelte.ts';
-import { keepPresses } from './press.ts';
-import './settings.svelte.ts';
+import { connectSession } from './connect.ts';
+import { clock } from './lib/state/clock.svelte.ts';
+import { navigation } from './lib/state/navigation.svelte.ts';
+import { keepPresses } from './lib/dom/presscapture.ts';
+import './lib/state/settings.svelte.ts';
 
-place.listen();
+navigation.listen();
 clock.start();
 keepPresses();
+connectSession();
 mount(App, { target: document.body });

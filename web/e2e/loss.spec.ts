@@ -88,7 +88,7 @@ test('a server that dies and comes back: text kept, and live again by itself', a
   await expectLive(admin);
   await type(admin, '250 / 1m');
   // Its script is read ahead with all that it imports, and is not asked for again.
-  await expect.poll(() => admin.evaluate(isReadAhead, '/PublishPanel-')).toBe(true);
+  await expect.poll(() => admin.evaluate(isReadAhead, '/Publish-')).toBe(true);
   await server.kill();
   await expect(admin.getByText(/^○ ?Not live since \d\d:\d\d:\d\d$/)).toBeVisible({
     timeout: within(15_000),

@@ -1,5 +1,5 @@
 /** Pages are read when they are first gone to. */
-import { docs } from '../app/text/states.ts';
+import { docs } from '../app/lib/text/states.ts';
 import { expect, readOnly } from './fixtures.ts';
 
 readOnly(

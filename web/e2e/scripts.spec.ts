@@ -7,7 +7,7 @@ import { expectLive, limitField, openTier, publishChange } from './steps.ts';
 const BYTES_MAX = 80_000;
 /** Far longer than anything waits before it reads. */
 const QUIET_MS = 1_000;
-const OVERLAYS = /\/(Find|PublishPanel|SignedOut)-/;
+const OVERLAYS = /\/(FindDialog|Publish|SessionExpiredDialog)-/;
 
 /** The scripts of the document that is open, and their bytes, once no more have come for a while. */
 async function scripts(page: Page): Promise<{ names: string[]; bytes: number }> {
@@ -102,33 +102,34 @@ test('no visit to any page reads more than 80 kB of scripts, nor a dialog that n
 readOnly('Find is read when Ctrl is pressed or its button is come near to', async ({ admin }) => {
   await admin.goto('/tiers');
   await expectLive(admin);
-  expect(await reads(admin, 'Find')).toBe(false);
+  expect(await reads(admin, 'FindDialog')).toBe(false);
   await admin.keyboard.down('Control');
-  await expect.poll(() => reads(admin, 'Find')).toBe(true);
+  await expect.poll(() => reads(admin, 'FindDialog')).toBe(true);
   await admin.keyboard.up('Control');
 
   await admin.reload();
   await expectLive(admin);
-  expect(await reads(admin, 'Find')).toBe(false);
+  expect(await reads(admin, 'FindDialog')).toBe(false);
   await admin.getByRole('button', { name: /^Find/ }).hover();
-  await expect.poll(() => reads(admin, 'Find')).toBe(true);
+  await expect.poll(() => reads(admin, 'FindDialog')).toBe(true);
 
   await admin.mouse.move(700, 500);
   await admin.reload();
   await expectLive(admin);
-  expect(await reads(admin, 'Find')).toBe(false);
+  expect(await reads(admin, 'FindDialog')).toBe(false);
   await admin.getByRole('button', { name: /^Find/ }).focus();
-  await expect.poll(() => reads(admin, 'Find')).toBe(true);
+  await expect.poll(() => reads(admin, 'FindDialog')).toBe(true);
 });
 
 readOnly(
   'what an edit needs is read with its first letter; a list of changes from before is no edit',
   async ({ admin }) => {
     await openTier(admin, 'pro');
-    expect(await reads(admin, 'PublishPanel')).toBe(false);
+    expect(await reads(admin, 'Publish')).toBe(false);
     await limitField(admin, 'minute', 'Burst').press('End');
     await limitField(admin, 'minute', 'Burst').pressSequentially('1');
-    for (const name of ['PublishPanel', 'SignedOut']) await expect.poll(() => reads(admin, name)).toBe(true);
+    for (const name of ['Publish', 'SessionExpiredDialog'])
+      await expect.poll(() => reads(admin, name)).toBe(true);
 
     await admin.goto('/tiers');
     await expectLive(admin);
@@ -136,7 +137,7 @@ readOnly(
     await expect(button).toBeVisible();
     expect((await scripts(admin)).names.filter((name) => OVERLAYS.test(name))).toEqual([]);
     await button.hover();
-    await expect.poll(() => reads(admin, 'PublishPanel')).toBe(true);
+    await expect.poll(() => reads(admin, 'Publish')).toBe(true);
   },
 );
 
@@ -150,6 +151,6 @@ test('a viewer never reads the publish panel', async ({ admin, browser, server }
   await vera.getByRole('link', { name: 'pro', exact: true }).click();
   await expect(vera.getByRole('heading', { name: 'Tier pro' })).toBeVisible();
   await vera.keyboard.press('Control+Enter');
-  expect((await scripts(vera)).names.filter((name) => name.includes('/PublishPanel-'))).toEqual([]);
+  expect((await scripts(vera)).names.filter((name) => name.includes('/Publish-'))).toEqual([]);
   await context.close();
 });

@@ -1,5 +1,5 @@
 /**
- * Writes the types of the REST API from its OpenAPI document: `node scripts/types.js < openapi.json > app/api/schema.ts`.
+ * Writes the types of the REST API from its OpenAPI document: `node scripts/types.js < openapi.json > app/lib/api/schema.ts`.
  * Only what our own document uses of JSON Schema is understood; anything else is an error.
  */
 import { readFileSync } from 'node:fs';

@@ -1,10 +1,10 @@
 /** Names of browsers, ends of tokens, and who may what. */
 // @vitest-environment happy-dom
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { browserName } from '../app/access/browsername.ts';
-import { endOf, endsAt } from '../app/access/ending.ts';
-import { faultsAt, hasStatus } from '../app/api/faults.ts';
-import { Refused, Unreachable } from '../app/api/request.ts';
+import { browserName } from '../app/features/access/browsername.ts';
+import { expiryOf, expiresAt } from '../app/features/access/expiry.ts';
+import { faultsAt, hasStatus } from '../app/lib/api/faults.ts';
+import { RefusedError, UnreachableError } from '../app/lib/api/request.ts';
 
 test('browsers are called by their names', () => {
   const like = 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)';
@@ -43,18 +43,18 @@ describe('ends of tokens', () => {
   const now = Date.parse('2026-11-23T12:00:00Z');
 
   test('are told from now, and which of them is soon', () => {
-    expect(endOf('2026-12-02T13:00:00Z', now)).toEqual({ words: 'in 9 d', soon: true });
-    expect(endOf('2027-02-21T12:00:00Z', now)).toEqual({ words: 'in 90 d', soon: false });
-    expect(endOf('2026-11-23T12:00:30Z', now)).toEqual({ words: 'in less than a minute', soon: true });
-    expect(endOf(null, now)).toEqual({ words: 'no end', soon: false });
+    expect(expiryOf('2026-12-02T13:00:00Z', now)).toEqual({ words: 'in 9 d', soon: true });
+    expect(expiryOf('2027-02-21T12:00:00Z', now)).toEqual({ words: 'in 90 d', soon: false });
+    expect(expiryOf('2026-11-23T12:00:30Z', now)).toEqual({ words: 'in less than a minute', soon: true });
+    expect(expiryOf(null, now)).toEqual({ words: 'no end', soon: false });
   });
 
   test('are told to the server, and the usual one is left to it', () => {
-    expect(endsAt('usual', '', 'utc', now)).toBeUndefined();
-    expect(endsAt('none', '', 'utc', now)).toBeNull();
-    expect(endsAt('month', '', 'utc', now)).toBe('2026-12-23T12:00:00.000Z');
-    expect(endsAt('year', '', 'utc', now)).toBe('2027-11-23T12:00:00.000Z');
-    expect(endsAt('day', '2026-12-01', 'utc', now)).toBe('2026-12-01T23:59:00.000Z');
+    expect(expiresAt('usual', '', 'utc', now)).toBeUndefined();
+    expect(expiresAt('none', '', 'utc', now)).toBeNull();
+    expect(expiresAt('month', '', 'utc', now)).toBe('2026-12-23T12:00:00.000Z');
+    expect(expiresAt('year', '', 'utc', now)).toBe('2027-11-23T12:00:00.000Z');
+    expect(expiresAt('day', '2026-12-01', 'utc', now)).toBe('2026-12-01T23:59:00.000Z');
   });
 });
 
@@ -63,12 +63,12 @@ test('faults stand at their fields', () => {
     { pointer: '/name', code: 'invalid', message: 'too long' },
     { parameter: 'q', code: 'invalid', message: 'elsewhere' },
   ];
-  const refused = new Refused({ code: 'invalid', title: 'x', status: 422, errors });
+  const refused = new RefusedError({ code: 'invalid', title: 'x', status: 422, errors });
   expect(faultsAt(refused)).toEqual({ '/name': 'too long' });
-  expect(faultsAt(new Unreachable())).toEqual({});
+  expect(faultsAt(new UnreachableError())).toEqual({});
   expect(hasStatus(refused, 422)).toBe(true);
   expect(hasStatus(refused, 412)).toBe(false);
-  expect(hasStatus(new Unreachable(), 422)).toBe(false);
+  expect(hasStatus(new UnreachableError(), 422)).toBe(false);
 });
 
 describe('roles', () => {
@@ -76,23 +76,23 @@ describe('roles', () => {
 
   test('each may what those before it may, and one that is not known nothing', async () => {
     vi.stubGlobal('BroadcastChannel', vi.fn());
-    const { ROLES, session } = await import('../app/session.svelte.ts');
+    const { ROLES, session } = await import('../app/lib/state/session.svelte.ts');
     const may = (role: string) => {
-      session.who = {
+      session.user = {
         name: 'ana',
         role,
         csrf: '',
         expires_at: '',
         environment: null,
         production: false,
-      } as typeof session.who;
+      } as typeof session.user;
       return ROLES.filter((one) => session.may(one));
     };
     expect(may('viewer')).toEqual(['viewer']);
     expect(may('editor')).toEqual(['viewer', 'operator', 'editor']);
     expect(may('admin')).toEqual(ROLES);
     expect(may('owner')).toEqual([]);
-    session.who = null;
+    session.user = null;
     expect(session.may('viewer')).toBe(false);
   });
 });

@@ -1,7 +1,7 @@
 /** How old live figures are said to be. */
 // @vitest-environment happy-dom
 import { expect, test } from 'vitest';
-import { aged } from '../app/live/age.svelte.ts';
+import { aged } from '../app/lib/state/live/age.svelte.ts';
 
 const HEARD = Date.parse('2026-11-22T03:12:40.500Z');
 const after = (seconds: number) => aged(HEARD, HEARD + seconds * 1000, 'utc');

@@ -1,6 +1,6 @@
 /** Lists come in pages; the pages of the dashboard want them whole. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { getTiers } from '../app/api/calls.ts';
+import { getTiers } from '../app/lib/api/calls.ts';
 
 afterEach(() => vi.unstubAllGlobals());
 

@@ -2,9 +2,9 @@
 // @vitest-environment happy-dom
 import { flushSync } from 'svelte';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { changes } from '../app/changes/changes.svelte.ts';
-import { decide, isChanged, rebase, type Entry } from '../app/changes/entry.ts';
-import { read, remove, write } from '../app/storage.ts';
+import { changes } from '../app/lib/state/changes/changes.svelte.ts';
+import { decide, isChanged, rebase, type Entry } from '../app/lib/state/changes/entry.ts';
+import { read, remove, write } from '../app/lib/state/storage.ts';
 import { item, layered, row, withLimit } from './samples.ts';
 
 beforeEach(() => {

@@ -1,14 +1,15 @@
 /** How clients are looked for, and what is said of them. */
 import { expect, test } from 'vitest';
-import type { Peeked } from '../app/api/calls/clients.ts';
-import { exactly, filterOf, isSingle, partsOf, showOf } from '../app/clients/find.ts';
-import { nearest } from '../app/clients/fullest.ts';
-import { grant, grantOf } from '../app/clients/grants.ts';
-import { tagsOf, tagsOfAll } from '../app/clients/tags.ts';
-import { ahead, DAY_MS, endIn, fieldOf, HOUR_MS, instantOf } from '../app/clients/until.ts';
-import { filterInWords, overrideInWords, tierOf } from '../app/clients/words.ts';
-import { faultsOf } from '../app/policy/faults.ts';
-import { emptyForm, formOf, newRow, valueOf } from '../app/policy/form.ts';
+import { exactly, filterOf, isSingle, partsOf, showOf } from '../app/features/clients/clientfilter.ts';
+import { describeFilter, describeOverride, tierOf } from '../app/features/clients/describeclient.ts';
+import { nearest } from '../app/features/clients/limitusage.ts';
+import { timeLeft, DAY_MS, endIn, fieldOf, HOUR_MS, instantOf } from '../app/features/clients/overrideend.ts';
+import { grant, grantOf } from '../app/features/clients/overridegrants.ts';
+import { tagsOf, tagsOfAll } from '../app/features/clients/tags.ts';
+import type { Peeked } from '../app/lib/api/calls/clients.ts';
+import { faultsOf } from '../app/lib/policy/faults.ts';
+import { emptyForm, formOf, newRow } from '../app/lib/policy/form.ts';
+import { valueOf } from '../app/lib/policy/value.ts';
 import { grammar } from './samples.ts';
 
 test('what is typed is a kind and how the value begins, or a part of a value or label', () => {
@@ -33,7 +34,7 @@ test('what is typed is a kind and how the value begins, or a part of a value or 
 test('a tag is asked for, said, and makes the number one that is counted', () => {
   const filter = filterOf('ac', '', 'all', 'beta');
   expect(filter).toEqual({ q: 'ac', tag: 'beta' });
-  expect(filterInWords(filter)).toBe('“ac”, tag beta');
+  expect(describeFilter(filter)).toBe('“ac”, tag beta');
   expect(exactly(10_001, { kind: 'user', tag: 'beta' })).toBeNull();
 });
 
@@ -110,10 +111,10 @@ test('of a limit the node where it is nearest to denying is told', () => {
 });
 
 test('a client in words', () => {
-  expect(overrideInWords({ blocked: true })).toBe('blocked');
-  expect(overrideInWords({ unlimited: true })).toBe('unlimited');
+  expect(describeOverride({ blocked: true })).toBe('blocked');
+  expect(describeOverride({ unlimited: true })).toBe('unlimited');
   const limits = [{ id: 'a', algorithm: 'gcra' as const, limit: 9000, period: '1m' }];
-  expect(overrideInWords({ limits })).toBe('9000 / 1m');
+  expect(describeOverride({ limits })).toBe('9000 / 1m');
   const tiers = [
     { default_of: ['user'], value: { id: 'free' } },
     { default_of: [], value: { id: 'pro' } },
@@ -121,11 +122,11 @@ test('a client in words', () => {
   expect(tierOf({ kind: 'user', tier: 'pro' }, tiers)).toEqual({ id: 'pro', isDefault: false });
   expect(tierOf({ kind: 'user' }, tiers)).toEqual({ id: 'free', isDefault: true });
   expect(tierOf({ kind: 'zone', tier: null }, tiers)).toBeNull();
-  expect(filterInWords({})).toBe('');
-  expect(filterInWords({ kind: 'user', prefix: 'ac', tier: 'pro', has_override: true })).toBe(
+  expect(describeFilter({})).toBe('');
+  expect(describeFilter({ kind: 'user', prefix: 'ac', tier: 'pro', has_override: true })).toBe(
     'kind user, “ac”, tier pro, with override',
   );
-  expect(filterInWords({ q: 'acme', has_override: false })).toBe('“acme”, without override');
+  expect(describeFilter({ q: 'acme', has_override: false })).toBe('“acme”, without override');
 });
 
 test('an end is to the minute, in the zone of the field, and never later than asked for', () => {
@@ -138,11 +139,11 @@ test('an end is to the minute, in the zone of the field, and never later than as
   const local = fieldOf('2026-07-24T08:00:00Z', 'local');
   expect(instantOf(local, 'local')).toBe('2026-07-24T08:00:00Z');
   expect([
-    ahead(29_000),
-    ahead(60_000),
-    ahead(3_599_000),
-    ahead(2 * HOUR_MS - 1),
-    ahead(7 * DAY_MS - 1),
+    timeLeft(29_000),
+    timeLeft(60_000),
+    timeLeft(3_599_000),
+    timeLeft(2 * HOUR_MS - 1),
+    timeLeft(7 * DAY_MS - 1),
   ]).toEqual([null, '1 min', '1 h', '2 h', '7 d']);
 });
 

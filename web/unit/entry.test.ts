@@ -10,7 +10,7 @@ import {
   placeAt,
   rebase,
   settled,
-} from '../app/changes/entry.ts';
+} from '../app/lib/state/changes/entry.ts';
 import { entry, form, item, key, layered, row, withLimit } from './samples.ts';
 
 test('an entry is a change as long as it says something else', () => {

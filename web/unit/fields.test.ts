@@ -1,9 +1,9 @@
 /** Differences as they are shown, names of limits and fields. */
 import { expect, test } from 'vitest';
-import { differences, sameForm, textAt } from '../app/policy/fields.ts';
-import { fieldName } from '../app/policy/fieldname.ts';
-import { newRow } from '../app/policy/form.ts';
-import { limitName, parseLimitName } from '../app/policy/limitname.ts';
+import { fieldName } from '../app/lib/policy/fieldname.ts';
+import { differences, sameForm, textAt } from '../app/lib/policy/fields.ts';
+import { newRow } from '../app/lib/policy/form.ts';
+import { limitName, parseLimitName } from '../app/lib/policy/limitname.ts';
 import { edited, form, row } from './samples.ts';
 
 test('a field that changed is one line, a limit that came or went too', () => {

@@ -1,12 +1,12 @@
 /** The find box: what is closest comes first, every group has its share, and no more than twelve lines. */
 import { expect, test } from 'vitest';
-import { isName, LINES_MAX, matches, versionOf, type Source } from '../app/find/matches.ts';
+import { isName, LINES_MAX, search, versionOf, type SearchSource } from '../app/features/find/search.ts';
 
-const source = (group: string, ...names: string[]): Source => ({
+const source = (group: string, ...names: string[]): SearchSource => ({
   group,
   items: names.map((name) => ({ name, go: `/${name}` })),
 });
-const names = (typed: string, ...sources: Source[]) => matches(sources, typed).map(({ name }) => name);
+const names = (typed: string, ...sources: SearchSource[]) => search(sources, typed).map(({ name }) => name);
 
 test('a name that begins so comes before one that has it elsewhere', () => {
   expect(names('pro', source('tiers', 'unpro', 'old-pro', 'professional', 'pro', 'free'))).toEqual([
@@ -23,13 +23,13 @@ test('case and spaces around do not matter, and nothing is everything', () => {
 });
 
 test('what is found already is not looked through again', () => {
-  const clients: Source = { ...source('clients', 'user:ada'), found: true };
+  const clients: SearchSource = { ...source('clients', 'user:ada'), found: true };
   expect(names('zzz', clients, source('tiers', 'pro'))).toEqual(['user:ada']);
 });
 
 test('twelve lines at most, and none of the groups takes all', () => {
   const many = Array.from({ length: 30 }, (_, at) => `a${at}`);
-  const all = matches([source('clients', ...many), source('tiers', ...many), source('rules', 'a')], 'a');
+  const all = search([source('clients', ...many), source('tiers', ...many), source('rules', 'a')], 'a');
   expect(all).toHaveLength(LINES_MAX);
   expect(all.filter(({ group }) => group === 'rules')).toHaveLength(1);
   expect(all.filter(({ group }) => group === 'tiers')).toHaveLength(4);

@@ -1,9 +1,10 @@
 /** The form: a tier to text and back, what is wrong, and what it does not know. */
 import { expect, test } from 'vitest';
-import type { Client, Domain, Rule, Tier } from '../app/api/types.ts';
-import { faultsOf } from '../app/policy/faults.ts';
-import { differences } from '../app/policy/fields.ts';
-import { asSent, copyForm, formOf, newRow, valueOf } from '../app/policy/form.ts';
+import type { Client, Domain, Rule, Tier } from '../app/lib/api/types.ts';
+import { faultsOf } from '../app/lib/policy/faults.ts';
+import { differences } from '../app/lib/policy/fields.ts';
+import { asSent, copyForm, formOf, newRow } from '../app/lib/policy/form.ts';
+import { valueOf } from '../app/lib/policy/value.ts';
 import { edited, form, grammar, layered, row, withLimit } from './samples.ts';
 
 test('a tier survives the form', () => {

@@ -1,6 +1,6 @@
 /** Numbers and times as they are written. */
 import { expect, test } from 'vitest';
-import { age, count, perSecond, share, time } from '../app/format.ts';
+import { age, count, perSecond, share, time } from '../app/lib/format/format.ts';
 
 test('numbers have thousands, small rates have tenths', () => {
   expect(count(12480)).toBe('12,480');

@@ -1,12 +1,12 @@
 /** What the record makes of the server's answers. */
 import { describe, expect, test } from 'vitest';
-import type { AuditLine, Difference } from '../app/api/schema.ts';
-import { withQuery } from '../app/api/query.ts';
-import { deniedAround } from '../app/history/around.ts';
-import { filterOf, matches } from '../app/history/auditfilter.ts';
-import { byObject, fieldOf, linesOf } from '../app/history/differences.ts';
-import { fromField, toField } from '../app/instant.ts';
-import { versionIn } from '../app/history/objects.ts';
+import { filterOf, matches } from '../app/features/history/auditfilter.ts';
+import { deniedAround } from '../app/features/history/deniedshare.ts';
+import { byObject, fieldOf, linesOf } from '../app/features/history/differences.ts';
+import { versionIn } from '../app/features/history/versionname.ts';
+import { withQuery } from '../app/lib/api/query.ts';
+import type { AuditLine, Difference } from '../app/lib/api/schema.ts';
+import { fromField, toField } from '../app/lib/format/instant.ts';
 
 const line = (id: number, object: string, result: string, action = 'object.change'): AuditLine => ({
   id,

@@ -1,13 +1,13 @@
 /** The Inspector: what is typed, how limits stand node by node, how waits are written. */
 import { expect, test } from 'vitest';
-import type { Explained, LimitState, NodeAnswers } from '../app/api/schema.ts';
-import { countdown } from '../app/inspect/countdown.ts';
-import { faultsOf, questionFrom, type Draft } from '../app/inspect/draft.ts';
-import { asked } from '../app/inspect/question.ts';
-import { isUsed, statesOf } from '../app/inspect/states.ts';
-import { verdictsOf } from '../app/inspect/verdicts.ts';
+import { countdown } from '../app/features/inspector/countdown.ts';
+import { isUsed, mergeLimitStates } from '../app/features/inspector/limitstates.ts';
+import { faultsOf, inspectionFrom, type RequestFields } from '../app/features/inspector/requestfields.ts';
+import { verdictsOf } from '../app/features/inspector/verdicts.ts';
+import type { Explained, LimitState, NodeAnswers } from '../app/lib/api/schema.ts';
+import { toRequest } from '../app/lib/policy/inspection.ts';
 
-const draft = (over: Partial<Draft>): Draft => ({
+const draft = (over: Partial<RequestFields>): RequestFields => ({
   identities: [{ kind: 'user', value: 'ada' }],
   method: '',
   path: '',
@@ -31,7 +31,7 @@ test('faults stand at their fields', () => {
 });
 
 test('only what was typed is asked', () => {
-  const ask = (over: Partial<Draft>) => asked(questionFrom(draft(over), 'eu'));
+  const ask = (over: Partial<RequestFields>) => toRequest(inspectionFrom(draft(over), 'eu'));
   const who = { domain: 'eu', identities: [{ kind: 'user', value: 'ada' }] };
   expect(ask({})).toEqual(who);
   expect(ask({ path: ' /x ', method: 'GET', cost: '3' })).toEqual({
@@ -87,7 +87,7 @@ const peeked = (answers: Record<string, [string, number][]>): NodeAnswers => ({
 });
 
 test('nodes that say the same stand together, others apart', () => {
-  const [state] = statesOf(says('a'), peeked({ n1: [['a', 4]], n2: [['a', 4]], n3: [['a', 10]] }));
+  const [state] = mergeLimitStates(says('a'), peeked({ n1: [['a', 4]], n2: [['a', 4]], n3: [['a', 10]] }));
   expect(state?.at.map(({ nodes, remaining, says }) => [nodes, remaining, says])).toEqual([
     [['n1', 'n2'], 4, '4 left'],
     [['n3'], 10, '10 left'],
@@ -95,7 +95,7 @@ test('nodes that say the same stand together, others apart', () => {
 });
 
 test('without an answer of the nodes stands what this server says', () => {
-  const [state] = statesOf(says('a'), null);
+  const [state] = mergeLimitStates(says('a'), null);
   expect(state?.at).toEqual([
     {
       nodes: [],
@@ -117,7 +117,7 @@ test('what nodes share stands once, as the store has it; beside it who does not 
     limits: [{ ...limit('a', remaining), sharing: 'leased' as const, is_stored }],
   });
   const answers = { n1: shared(7, true), n2: shared(5, true), n3: shared(6, true), n4: shared(9, false) };
-  const [state] = statesOf({ limits: [] }, { answers, did_not_answer: [] });
+  const [state] = mergeLimitStates({ limits: [] }, { answers, did_not_answer: [] });
   expect([
     state?.sharing,
     state?.at.map(({ nodes, isStored, remaining }) => [nodes, isStored, remaining]),
@@ -131,7 +131,7 @@ test('what nodes share stands once, as the store has it; beside it who does not 
 });
 
 test('a limit that only a node knows is shown too, and unused ones are unused', () => {
-  const states = statesOf(
+  const states = mergeLimitStates(
     says('a'),
     peeked({
       n1: [

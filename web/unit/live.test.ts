@@ -1,8 +1,8 @@
 /** The version that is in force, as the stream tells it: also where it was lost for a while. */
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { fleet } from '../app/live/fleet.svelte.ts';
-import { live } from '../app/live/live.svelte.ts';
+import { fleet } from '../app/lib/state/fleet/fleet.svelte.ts';
+import { live } from '../app/lib/state/live/live.svelte.ts';
 
 let source: EventTarget;
 

@@ -1,8 +1,8 @@
 /** Three-way merges: what is taken, what stays, what a person must decide. */
 import { expect, test } from 'vitest';
-import { differences, sameForm, textAt } from '../app/policy/fields.ts';
-import { newRow, type Form } from '../app/policy/form.ts';
-import { merge, takeTheirs } from '../app/policy/merge.ts';
+import { differences, sameForm, textAt } from '../app/lib/policy/fields.ts';
+import { newRow, type Form } from '../app/lib/policy/form.ts';
+import { merge, takeTheirs } from '../app/lib/policy/merge.ts';
 import { edited, form, row } from './samples.ts';
 
 const rate = (id: string, typed: string) => (form: Form) => {

@@ -1,9 +1,9 @@
 /** What a node's row means for a version. */
 import { expect, test } from 'vitest';
-import type { NodeRow, NodeSecond, StoreFault } from '../app/api/schema.ts';
-import { merged } from '../app/live/rows.ts';
-import { overshootWords, storeTitle, storeTrouble, storeWords } from '../app/nodes/store.ts';
-import { columnOf, duration, lagS, standing } from '../app/nodes/words.ts';
+import { overshootWords, storeTitle, storeTrouble, storeWords } from '../app/features/nodes/describestore.ts';
+import type { NodeRow, NodeSecond, StoreFault } from '../app/lib/api/schema.ts';
+import { mergeNodeRows } from '../app/lib/state/fleet/noderows.ts';
+import { columnOf, duration, lagS, standing } from '../app/lib/state/fleet/standing.ts';
 
 const row = (over: Partial<NodeRow>): NodeRow => ({
   node: 'a',
@@ -73,16 +73,19 @@ test('lag counts from when it fell behind, as the server tells it', () => {
 });
 
 test('rows that changed are put where they belong, and forgotten ones are gone', () => {
-  const known = merged(null, {
+  const known = mergeNodeRows(null, {
     items: [row({ node: 'z', presence: 'here' }), row({ node: 'b' })],
     whole: true,
   });
   const names = (rows: NodeRow[]) => rows.map(({ node, decisions }) => `${node}${decisions}`);
-  const next = merged(known, { items: [row({ node: 'a' }), row({ node: 'b', decisions: 7 })], removed: [] });
+  const next = mergeNodeRows(known, {
+    items: [row({ node: 'a' }), row({ node: 'b', decisions: 7 })],
+    removed: [],
+  });
   expect(names(next)).toEqual(['z0', 'a0', 'b7']);
-  expect(names(merged(next, { items: [], removed: ['a'] }))).toEqual(['z0', 'b7']);
-  expect(names(merged(next, { items: [row({ node: 'c' })], whole: true }))).toEqual(['c0']);
-  expect(names(merged(null, { items: [row({ node: 'c' })] }))).toEqual(['c0']);
+  expect(names(mergeNodeRows(next, { items: [], removed: ['a'] }))).toEqual(['z0', 'b7']);
+  expect(names(mergeNodeRows(next, { items: [row({ node: 'c' })], whole: true }))).toEqual(['c0']);
+  expect(names(mergeNodeRows(null, { items: [row({ node: 'c' })] }))).toEqual(['c0']);
 });
 
 test('a figure of seconds has a gap where the node was not heard, and where nothing was measured', () => {

@@ -1,6 +1,6 @@
 /** Periods: what people type, and what the document keeps. */
 import { expect, test } from 'vitest';
-import { parsePeriod, periodMs } from '../app/policy/period.ts';
+import { parsePeriod, periodMs } from '../app/lib/policy/period.ts';
 
 test.each([
   ['250ms', '250ms'],

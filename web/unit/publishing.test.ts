@@ -2,10 +2,10 @@
 // @vitest-environment happy-dom
 import { flushSync } from 'svelte';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import type { ChangeList } from '../app/api/types.ts';
-import { changes } from '../app/changes/changes.svelte.ts';
-import { openClashes } from '../app/changes/entry.ts';
-import { publishAll } from '../app/changes/publishing.ts';
+import type { ChangeList } from '../app/lib/api/types.ts';
+import { changes } from '../app/lib/state/changes/changes.svelte.ts';
+import { openClashes } from '../app/lib/state/changes/entry.ts';
+import { publishAll } from '../app/lib/state/changes/publishing.ts';
 import { grammar, item, layered, row, withLimit } from './samples.ts';
 
 let answers: (Response | null)[];

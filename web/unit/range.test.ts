@@ -1,6 +1,6 @@
 /** The Overview's address, steps and shifts. */
 import { expect, test } from 'vitest';
-import { RANGES, shifted, stepOf, viewOf } from '../app/overview/range.ts';
+import { RANGES, shifted, stepOf, viewOf } from '../app/features/overview/range.ts';
 
 const NOW = 1_800_000_000_000;
 const view = (query: string) => viewOf(new URLSearchParams(query));

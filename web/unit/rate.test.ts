@@ -1,6 +1,6 @@
 /** Rates: what people type, exactly, and what is wrong with what they type. */
 import { expect, test } from 'vitest';
-import { formatRate, isRate, parseNumber, parseRate, ratio, stepped } from '../app/policy/rate.ts';
+import { formatRate, isRate, parseNumber, parseRate, ratio, stepped } from '../app/lib/policy/rate.ts';
 
 const MOST = Number.MAX_SAFE_INTEGER;
 

@@ -1,6 +1,6 @@
 /** The door to the server: problems, CSRF, lost sessions, no answer. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { guardCalls, Refused, request, Unreachable } from '../app/api/request.ts';
+import { guardCalls, RefusedError, request, UnreachableError } from '../app/lib/api/request.ts';
 
 let answers: (Response | Error)[];
 let calls: { url: string; init: RequestInit }[];
@@ -50,7 +50,7 @@ test('a refusal carries the problem, also when it is not JSON', async () => {
   ];
   await expect(request('/x')).rejects.toMatchObject({ message: 'burst', problem: { code: 'invalid' } });
   const error = await request('/x').catch((caught: unknown) => caught);
-  expect(error).toBeInstanceOf(Refused);
+  expect(error).toBeInstanceOf(RefusedError);
   expect(error).toMatchObject({ problem: { status: 502, title: '502 Bad Gateway', request_id: 'r1' } });
 });
 
@@ -62,7 +62,9 @@ test('a lost session is waited for, then the call is made again', async () => {
 
 test('at sign-in a 401 is the answer', async () => {
   answers = [json(401, { code: 'wrong_credentials', status: 401, title: 'No' })];
-  await expect(request('/session', { method: 'POST', body: {}, open: true })).rejects.toBeInstanceOf(Refused);
+  await expect(request('/session', { method: 'POST', body: {}, open: true })).rejects.toBeInstanceOf(
+    RefusedError,
+  );
   expect(signedOut).toBe(0);
 });
 
@@ -74,10 +76,10 @@ test('a stale CSRF token is replaced once', async () => {
     json(403, { code: 'csrf', status: 403, title: '' }),
     json(403, { code: 'csrf', status: 403, title: '' }),
   ];
-  await expect(request('/x', { method: 'POST', body: {} })).rejects.toBeInstanceOf(Refused);
+  await expect(request('/x', { method: 'POST', body: {} })).rejects.toBeInstanceOf(RefusedError);
 });
 
 test('no answer is not a refusal', async () => {
   answers = [new TypeError('failed to fetch')];
-  await expect(request('/x')).rejects.toBeInstanceOf(Unreachable);
+  await expect(request('/x')).rejects.toBeInstanceOf(UnreachableError);
 });

@@ -1,6 +1,6 @@
 /** Addresses. */
 import { expect, test } from 'vitest';
-import { pathOf, routeOf, safeReturn } from '../app/router.ts';
+import { pathOf, routeOf, safeReturn } from '../app/lib/state/router.ts';
 
 test.each([
   ['/', 'overview', ''],

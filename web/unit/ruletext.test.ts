@@ -1,6 +1,6 @@
 /** Whom a rule counts, as it is typed. */
 import { expect, test } from 'vitest';
-import { parsePer, perWhom } from '../app/policy/ruletext.ts';
+import { parsePer, perWhom } from '../app/lib/policy/ruletext.ts';
 
 test('one kind is a word, several are a list', () => {
   expect(parsePer(' ip ')).toBe('ip');

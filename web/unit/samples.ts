@@ -1,7 +1,7 @@
 /** Tiers and entries that the tests start from. */
-import type { Tier, TierItem } from '../app/api/types.ts';
-import { entryOf, type Entry } from '../app/changes/entry.ts';
-import { formOf, type Form, type Grammar, type LimitRow } from '../app/policy/form.ts';
+import type { Tier, TierItem } from '../app/lib/api/types.ts';
+import { formOf, type Form, type Grammar, type LimitFormRow } from '../app/lib/policy/form.ts';
+import { entryOf, type Entry } from '../app/lib/state/changes/entry.ts';
 
 export const grammar: Grammar = {
   algorithms: [
@@ -36,7 +36,7 @@ export function form(): Form {
   return formOf('tier', layered);
 }
 
-export function row(of: Form, id: string): LimitRow {
+export function row(of: Form, id: string): LimitFormRow {
   const found = of.limits.find((one) => one.id === id);
   if (!found) throw new Error(`no limit ${id}`);
   return found;

@@ -1,6 +1,6 @@
 /** The chart's points: in order, no doubles, gaps where seconds are missing, 15 minutes at most. */
 import { expect, test } from 'vitest';
-import { Series } from '../app/live/series.ts';
+import { Series } from '../app/lib/state/live/series.ts';
 
 const point = (second: number) => ({ t: second * 1000, allowed: second, denied: 0 });
 

@@ -2,12 +2,13 @@
 // @vitest-environment happy-dom
 import { flushSync } from 'svelte';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { askAhead } from '../app/api/known.ts';
-import { request } from '../app/api/request.ts';
-import type { Session } from '../app/api/types.ts';
-import { clock } from '../app/clock.svelte.ts';
-import { live } from '../app/live/live.svelte.ts';
-import { session } from '../app/session.svelte.ts';
+import { connectSession } from '../app/connect.ts';
+import { startInitialCalls } from '../app/lib/api/initial.ts';
+import { request } from '../app/lib/api/request.ts';
+import type { Session } from '../app/lib/api/types.ts';
+import { clock } from '../app/lib/state/clock.svelte.ts';
+import { live } from '../app/lib/state/live/live.svelte.ts';
+import { session } from '../app/lib/state/session.svelte.ts';
 import { outage } from '../app/shell/outage.svelte.ts';
 
 /** Tabs of one browser: each hears the others, and not itself. */
@@ -55,6 +56,8 @@ const json = (status: number, body: unknown) => new Response(JSON.stringify(body
 const refusal = (status: number, code: string) => json(status, { code, status, title: code });
 const soon = () => new Promise((resolve) => setTimeout(resolve));
 
+connectSession();
+
 beforeEach(async () => {
   [answers, calls] = [[json(200, {})], []];
   vi.stubGlobal('EventSource', QuietSource);
@@ -78,7 +81,7 @@ test("what one user sent is never sent again in another's name", async () => {
   const sent = request('/policy/changes', { method: 'POST', body: {} });
   await soon();
   expect(session.state).toBe('lost');
-  expect(session.who?.name).toBe('ana');
+  expect(session.user?.name).toBe('ana');
   expect(calls).toEqual(['POST /policy/changes of ana', 'GET /session']);
   answers = [json(200, { done: true })];
   await session.enter({ ...as('ana'), csrf: 'again' });
@@ -98,13 +101,13 @@ test('a session that is lost is taken up when the same person signs in in anothe
   answers = [json(200, as('ben'))];
   tab.postMessage();
   await soon();
-  expect([session.state, session.other, session.who?.name]).toEqual(['lost', 'ben', 'ana']);
+  expect([session.state, session.other, session.user?.name]).toEqual(['lost', 'ben', 'ana']);
   const told = vi.fn();
   tab.onmessage = told;
   answers = [json(200, { ...as('ana'), csrf: 'new' })];
   tab.postMessage();
   await soon();
-  expect([session.state, session.other, session.who?.csrf]).toEqual(['in', null, 'new']);
+  expect([session.state, session.other, session.user?.csrf]).toEqual(['in', null, 'new']);
   expect(told).toHaveBeenCalledOnce();
 });
 
@@ -160,7 +163,7 @@ test('signing out that fails says so, and leaves the session as it is', async ()
 
 test('what a load needs to know is asked ahead, once', async () => {
   answers = [json(200, as('ana')), json(200, {}), refusal(401, 'unauthorized'), refusal(401, 'unauthorized')];
-  askAhead();
+  startInitialCalls();
   expect(calls).toEqual(['GET /session', 'GET /meta']);
   await session.start();
   expect([session.state, calls.length]).toEqual(['in', 2]);

@@ -1,10 +1,10 @@
 /** What a run found, as it is drawn and exported, and what a preview asks. */
 import { describe, expect, it } from 'vitest';
-import { barsOf, columnsOf } from '../app/simulate/denials.ts';
-import { cell } from '../app/simulate/export.ts';
-import { sourceOf, trafficFaults, trafficOf, usualTraffic } from '../app/simulate/preview.ts';
-import { scaleOf } from '../app/simulate/strips.ts';
-import { length, offset, wholeSteps } from '../app/simulate/times.ts';
+import { barsOf, columnsOf } from '../app/features/simulator/denials.ts';
+import { formatDuration, formatOffset, wholeSteps } from '../app/features/simulator/durations.ts';
+import { cell } from '../app/features/simulator/export.ts';
+import { sourceOf, trafficFaults, trafficOf, usualTraffic } from '../app/features/simulator/preview.ts';
+import { scaleOf } from '../app/features/simulator/strips.ts';
 
 const bucket = (second: number, requests: number, denied_a: number, denied_b: number) => ({
   at: new Date(second * 1000).toISOString(),
@@ -72,7 +72,7 @@ describe('times', () => {
     [0, '00:00:00'],
     [72_480, '00:01:12.480'],
     [3_600_000, '01:00:00'],
-  ])('%d ms after the beginning', (ms, text) => expect(offset(ms)).toBe(text));
+  ])('%d ms after the beginning', (ms, text) => expect(formatOffset(ms)).toBe(text));
 
   it.each([
     [0, '0 s'],
@@ -82,7 +82,7 @@ describe('times', () => {
     [12.5 * 60_000, '12.5 min'],
     [86_400_000, '24 h'],
     [30 * 86_400_000, '30 d'],
-  ])('%d ms long', (ms, text) => expect(length(ms)).toBe(text));
+  ])('%d ms long', (ms, text) => expect(formatDuration(ms)).toBe(text));
 });
 
 it.each([

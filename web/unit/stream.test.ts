@@ -1,6 +1,6 @@
 /** The event stream: losses, silence, hiding, signing out. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Stream, type Connection } from '../app/live/stream.ts';
+import { Stream, type Connection } from '../app/lib/state/live/stream.ts';
 
 class FakeSource extends EventTarget {
   closed = false;

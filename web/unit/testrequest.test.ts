@@ -1,7 +1,7 @@
 /** A test request: whom it is about, and what is said of what nodes told. */
 import { expect, test } from 'vitest';
-import type { NodeAnswers, Told } from '../app/api/schema.ts';
-import { whoOf, wordsOf } from '../app/overview/testrequest.ts';
+import { whoOf, wordsOf } from '../app/features/overview/testrequest.ts';
+import type { NodeAnswers, Told } from '../app/lib/api/schema.ts';
 
 const told = (over: object): Told => ({
   what: 'charge',

@@ -1,9 +1,9 @@
 /** Watching a key: what the stream tells, also where it is opened anew in between. */
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import type { Seen } from '../app/api/types.ts';
-import { Watch } from '../app/inspect/watch.svelte.ts';
-import { live, type Listener } from '../app/live/live.svelte.ts';
+import { Watch } from '../app/features/inspector/watch.svelte.ts';
+import type { WatchedDecision } from '../app/lib/api/types.ts';
+import { live, type Listener } from '../app/lib/state/live/live.svelte.ts';
 
 let say: Listener;
 let left: number;
@@ -23,7 +23,7 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-const seen = (number: number): Seen => ({
+const seen = (number: number): WatchedDecision => ({
   number,
   node: 'a',
   at_ms: number,

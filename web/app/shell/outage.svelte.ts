@@ -1,6 +1,6 @@
-/** How long the page has not been live. A moment of reconnecting is no outage; ten seconds get a banner. */
-import { clock } from '../clock.svelte.ts';
-import { live } from '../live/live.svelte.ts';
+/** The time since which the page is not live. A moment of reconnecting is no outage; ten seconds get a banner. */
+import { clock } from '../lib/state/clock.svelte.ts';
+import { live } from '../lib/state/live/live.svelte.ts';
 
 const BANNER_MS = 10_000;
 const LONG_MS = 3_000;

@@ -1,0 +1,2 @@
+/** Every text of the dashboard; verbs on buttons, sentences without blame. */
+export * as text from './all.ts';

@@ -1,2 +1,0 @@
-/** Every text of the dashboard; verbs on buttons, sentences without blame. */
-export * as text from './text/all.ts';
