@@ -14,16 +14,16 @@ use tidegate_replay::{FieldMap, LogFormat, LogZone};
 use tidegate_service::{CONNECTIONS_MAX, DEFAULT_PEER_CONNECTIONS};
 
 use crate::{
-    access::AccessArguments,
-    ask::AskArguments,
-    authorize::AddressArguments,
-    doors::DoorArguments,
-    formats::{Output, PolicyFormatName},
-    policy::{
+    commands::check::AskArguments,
+    commands::policy::{
         diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments,
         rollout::RolloutArguments, test::TestArguments,
     },
-    users::UserCommand,
+    commands::user::UserCommand,
+    formats::{Output, PolicyFormatName},
+    server::authorize::AddressArguments,
+    server::dashboard_settings::AccessArguments,
+    server::listeners::DoorArguments,
 };
 
 const HELP: &str = "\

@@ -1,27 +1,14 @@
 //! The command line of Tidegate. Here a command is read, run, and its exit status given; nowhere else does the process
 //! end.
 
-mod access;
-mod ask;
-mod authorize;
-mod backup;
 mod cli;
-mod doors;
+mod client;
+mod commands;
 mod formats;
-mod listening;
-mod node;
-mod oidc;
 mod output;
-mod policy;
-mod progress;
-mod replay;
-mod running;
-mod serve;
-mod session;
+mod policy_file;
+mod server;
 mod settings;
-mod store;
-mod traces;
-mod users;
 
 use std::process::ExitCode;
 
@@ -45,23 +32,25 @@ fn main() -> ExitCode {
         Err(Unsettled::File(failure)) => return fail(&failure),
     };
     let outcome = match &cli.command {
-        Command::Serve(arguments) => serve::run(arguments, cli.no_color),
-        Command::Admin { command: None, control, addresses } => serve::run_alone(control, addresses, cli.no_color),
+        Command::Serve(arguments) => server::control_plane::run(arguments, cli.no_color),
+        Command::Admin { command: None, control, addresses } => {
+            server::control_plane::run_alone(control, addresses, cli.no_color)
+        }
         Command::Admin { command: Some(command), .. } => match command {
-            AdminCommand::Backup(arguments) => backup::run(arguments),
-            AdminCommand::User { command } => users::run(command),
+            AdminCommand::Backup(arguments) => commands::backup::run(arguments),
+            AdminCommand::User { command } => commands::user::run(command),
         },
-        Command::Node(arguments) => node::run(arguments, cli.no_color),
-        Command::Check(arguments) => ask::run(arguments),
-        Command::Replay(arguments) => replay::run(arguments, cli.no_color),
+        Command::Node(arguments) => commands::node::run(arguments, cli.no_color),
+        Command::Check(arguments) => commands::check::run(arguments),
+        Command::Replay(arguments) => commands::replay::run(arguments, cli.no_color),
         Command::Policy { command } => match command {
-            PolicyCommand::Check(arguments) => policy::check(arguments),
-            PolicyCommand::Test(arguments) => policy::test::run(arguments),
-            PolicyCommand::Diff(arguments) => policy::diff::run(arguments),
-            PolicyCommand::Import(arguments) => policy::import::run(arguments),
-            PolicyCommand::Export(arguments) => policy::export::run(arguments),
-            PolicyCommand::Publish(arguments) => policy::publish::run(arguments),
-            PolicyCommand::Rollout(arguments) => policy::rollout::run(arguments),
+            PolicyCommand::Check(arguments) => policy_file::check(arguments),
+            PolicyCommand::Test(arguments) => commands::policy::test::run(arguments),
+            PolicyCommand::Diff(arguments) => commands::policy::diff::run(arguments),
+            PolicyCommand::Import(arguments) => commands::policy::import::run(arguments),
+            PolicyCommand::Export(arguments) => commands::policy::export::run(arguments),
+            PolicyCommand::Publish(arguments) => commands::policy::publish::run(arguments),
+            PolicyCommand::Rollout(arguments) => commands::policy::rollout::run(arguments),
         },
     };
     match outcome {

@@ -7,7 +7,7 @@ use tidegate::time::parse_period;
 use tidegate_admin::{Access, IpNet, TlsFiles};
 use tidegate_middleware::address::parse_network;
 
-use crate::{oidc::OidcArguments, output::Failure};
+use crate::{output::Failure, server::oidc::OidcArguments};
 
 /// The shortest that a session may live without being used: that it was used is written once a minute.
 const IDLE_MIN: Duration = Duration::from_mins(5);

@@ -12,13 +12,13 @@ use tidegate_service::{Listeners, RunningListeners, grpc::AdminApiClient};
 use tokio::sync::oneshot;
 
 use crate::{
-    authorize::AddressArguments,
     cli::{ControlArguments, ServeArguments, Share},
-    doors::{Urls, build, close},
     output::{Ended, Failure, complain, say},
-    policy,
-    running::{Stopping, bind, log_to_stderr, raise_descriptors, runtime, url},
-    traces::Sending,
+    policy_file,
+    server::authorize::AddressArguments,
+    server::listeners::{Urls, build, close},
+    server::process::{Stopping, bind, log_to_stderr, raise_descriptors, runtime, url},
+    server::traces::Sending,
 };
 
 /// Room for keys where nobody checks.
@@ -159,7 +159,7 @@ async fn serve(
 }
 
 fn policy_file(file: &Path, force: bool) -> Result<PolicyFile, Failure> {
-    let policy = policy::load_document(file)?;
+    let policy = policy_file::load_document(file)?;
     let name = fs::canonicalize(file).map_err(|error| Failure::of_file(&file.display().to_string(), error))?;
     Ok(PolicyFile { name: name.display().to_string(), policy, force })
 }

@@ -21,13 +21,13 @@ use tidegate_service::{
 };
 
 use crate::{
-    authorize::AuthorizeArguments,
     cli::{clock_step, max_keys, workers},
-    listening::ListeningArguments,
     output::{Failure, complain},
-    running::{bind, url},
-    store::StoreArguments,
-    traces::TracesArguments,
+    server::authorize::AuthorizeArguments,
+    server::listener_settings::ListeningArguments,
+    server::process::{bind, url},
+    server::store::StoreArguments,
+    server::traces::TracesArguments,
 };
 
 /// Of whoever answers checks.

@@ -9,7 +9,7 @@ use tidegate::{
     import::{Case, ImportError, ImportedPolicy, Note, Source, envoy, envoy_cases, limitador, limitador_cases},
 };
 
-use super::{hand_out, load_document, name_of, read_as, told};
+use crate::policy_file::{hand_out, load_document, name_of, read_as, told};
 use crate::{
     formats::{Output, PolicyFormatName},
     output::{Ended, Failure, printable, remark},

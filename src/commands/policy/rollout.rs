@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    client::session::{SIGNING_IN, Session, SessionArguments},
     output::{Ended, Failure, say},
-    session::{SIGNING_IN, Session, SessionArguments},
 };
 
 /// Shows the version that went to some nodes first, gives it to others or to all, or takes it back.

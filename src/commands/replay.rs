@@ -14,10 +14,10 @@ use tidegate_replay::{
 
 use crate::{
     cli::ReplayArguments,
+    commands::progress::Progress,
     formats::Output,
     output::{Ended, Failure, complain, say},
-    policy,
-    progress::Progress,
+    policy_file,
 };
 
 const STANDARD_INPUT: &str = "-";
@@ -30,7 +30,7 @@ const GZIP_RATIO: u64 = 20;
 
 pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, Failure> {
     let policy = match &arguments.policy {
-        Some(file) => policy::load(file)?,
+        Some(file) => policy_file::load(file)?,
         None if arguments.demo => demo_policy()?,
         None => return Err(Failure("give a policy with --policy FILE, or replay a --demo".to_owned())),
     };

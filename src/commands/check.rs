@@ -9,9 +9,9 @@ use tidegate_service::Tokens;
 use ureq::{Agent, Error, http::Uri};
 
 use crate::{
+    client::session::{not_known, tls},
     formats::Output,
     output::{Ended, Failure, printable, say},
-    session::{not_known, tls},
 };
 
 const CHECK_HELP: &str = "\

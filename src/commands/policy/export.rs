@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::hand_out;
+use crate::policy_file::hand_out;
 use crate::{
+    client::session::{SIGNING_IN, Session, SessionArguments},
     formats::PolicyFormatName,
     output::{Ended, Failure},
-    session::{SIGNING_IN, Session, SessionArguments},
 };
 
 /// Writes the policy of a running server to a file, or to standard output.

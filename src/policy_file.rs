@@ -1,12 +1,5 @@
 //! `tidegate policy check`, and reading and writing policies for every other command.
 
-pub(crate) mod diff;
-pub(crate) mod export;
-pub(crate) mod import;
-pub(crate) mod publish;
-pub(crate) mod rollout;
-pub(crate) mod test;
-
 use std::{
     fmt::Write,
     fs,
@@ -58,12 +51,12 @@ fn load_as<T>(file: &Path, parse: impl Fn(&str, Format) -> Result<T, Problems>) 
 }
 
 /// The text of the document in a file, which was found right.
-fn load_text(file: &Path) -> Result<String, Failure> {
+pub(crate) fn load_text(file: &Path) -> Result<String, Failure> {
     load_as(file, |text, format| Snapshot::parse(text, format).map(|_| text.to_owned()))
 }
 
 /// Writes a document to a file, or to standard output.
-fn hand_out(text: &str, out: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn hand_out(text: &str, out: Option<&Path>) -> Result<(), Failure> {
     match out {
         None => say(text.as_bytes()),
         Some(file) => fs::write(file, text).map_err(|error| Failure::of_file(&name_of(file), error)),
@@ -87,7 +80,7 @@ fn read(file: &Path) -> Result<String, Failure> {
 }
 
 /// Reads a file that is to be what `what` says.
-fn read_as(what: &str, file: &Path) -> Result<String, Failure> {
+pub(crate) fn read_as(what: &str, file: &Path) -> Result<String, Failure> {
     let open = || -> io::Result<Box<dyn Read>> {
         if file.as_os_str() == STANDARD_INPUT { Ok(Box::new(io::stdin())) } else { Ok(Box::new(fs::File::open(file)?)) }
     };
@@ -101,12 +94,12 @@ fn read_as(what: &str, file: &Path) -> Result<String, Failure> {
         .map_err(|_| Failure::of_file(&name_of(file), format!("not a {what}: it is not UTF-8 text; save it as UTF-8")))
 }
 
-fn name_of(file: &Path) -> String {
+pub(crate) fn name_of(file: &Path) -> String {
     file.display().to_string()
 }
 
 /// One problem a line: `FILE:LINE: field: message`. What stands in a file may have any character.
-fn told(name: &str, problems: &Problems) -> String {
+pub(crate) fn told(name: &str, problems: &Problems) -> String {
     let mut told = String::new();
     for Problem { path, line, message } in problems.iter() {
         let line = line.map(|line| format!(":{line}")).unwrap_or_default();
@@ -118,7 +111,7 @@ fn told(name: &str, problems: &Problems) -> String {
 }
 
 /// Whose overrides have ended, so that they are not published.
-fn tell_ended(names: &[String]) {
+pub(crate) fn tell_ended(names: &[String]) {
     if !names.is_empty() {
         remark(printable(&format!("not published, as they have ended: the overrides of {}", names.join(", "))));
     }

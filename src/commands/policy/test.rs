@@ -31,7 +31,7 @@ use tidegate_service::{
 };
 
 use self::cases::{Case, Cases, Descriptor, Entry, Identities, Moment, RetryAfter, Verdict};
-use super::{load_document, name_of, read_as, told};
+use crate::policy_file::{load_document, name_of, read_as, told};
 use crate::{
     cli::ipv6_prefix,
     output::{Ended, Failure, printable, say},

@@ -8,14 +8,12 @@ use serde_json::Value;
 use tidegate::policy::Difference;
 use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 
-use super::{
-    diff::{Differences, text},
-    load_text, name_of, tell_ended,
-};
+use super::diff::{Differences, text};
+use crate::policy_file::{load_text, name_of, tell_ended};
 use crate::{
+    client::session::{Answer, SIGNING_IN, Session, SessionArguments},
     formats::Output,
     output::{Ended, Failure, say},
-    session::{Answer, SIGNING_IN, Session, SessionArguments},
 };
 
 /// Publishes a policy document at a running server, whole: what it does not have is gone.

@@ -8,11 +8,11 @@ use serde_json::Value;
 use tidegate::policy::{Difference, Policy, differences};
 use tidegate_admin::take_ended;
 
-use super::{load_document, tell_ended};
+use crate::policy_file::{load_document, tell_ended};
 use crate::{
+    client::session::{SIGNING_IN, Session, SessionArguments},
     formats::Output,
     output::{Ended, Failure, printable, say},
-    session::{SIGNING_IN, Session, SessionArguments},
 };
 
 /// Tells what differs between two policies, by object, limit and field.

@@ -19,8 +19,8 @@ use ureq::{
 
 use crate::{
     cli::{Share, share},
+    client::session,
     output::Failure,
-    session,
 };
 
 /// How long the collector may take to take spans.

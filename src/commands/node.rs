@@ -15,10 +15,10 @@ use tokio::sync::watch;
 
 use crate::{
     cli::NodeArguments,
-    doors::{BoundListeners, Urls, close},
     output::{Ended, Failure, say},
-    running::{Stopping, log_to_stderr, raise_descriptors, runtime},
-    traces::Sending,
+    server::listeners::{BoundListeners, Urls, close},
+    server::process::{Stopping, log_to_stderr, raise_descriptors, runtime},
+    server::traces::Sending,
 };
 
 pub(crate) fn run(arguments: &NodeArguments, no_color: bool) -> Result<Ended, Failure> {

@@ -1,0 +1,3 @@
+//! The client of a running server.
+
+pub(crate) mod session;
