@@ -1,3 +1,4 @@
-//! The client of a running server.
+//! The calls of commands to a running server.
 
+pub(crate) mod http_client;
 pub(crate) mod session;

@@ -1,5 +1,5 @@
-//! The progress of a replay, on standard error and only on a terminal: a bar where the length of the logs is known,
-//! lines and their rate where it is not.
+//! The progress of a replay, on standard error and only on a terminal: a bar if the size of the logs is known,
+//! otherwise the count of lines and their rate.
 
 use std::{
     io::{IsTerminal, Read},
@@ -11,13 +11,13 @@ use std::{
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-pub(crate) struct Progress {
+pub(crate) struct ReplayProgress {
     bar: ProgressBar,
     lines: Arc<AtomicU64>,
 }
 
-impl Progress {
-    /// For logs of so many bytes, as they lie on the disk; `None` when that is not known.
+impl ReplayProgress {
+    /// Shows the progress of logs with this many bytes on the disk; `None` if that is not known.
     pub(crate) fn new(bytes: Option<u64>) -> Self {
         let lines = Arc::new(AtomicU64::new(0));
         if !std::io::stderr().is_terminal() {
@@ -28,11 +28,11 @@ impl Progress {
             None => "{spinner} {lines} lines  {rate}/s",
         };
         let (total, counted) = (Arc::clone(&lines), Arc::clone(&lines));
-        // Only a number to look at: no other memory is read on the strength of it.
+        // No other memory depends on this number, so `Relaxed` is enough.
         let rate = move |state: &ProgressState| {
             counted.load(Ordering::Relaxed) * 1_000 / (state.elapsed().as_millis() as u64).max(1)
         };
-        // A template that indicatif refuses leaves its own style; the numbers stay right.
+        // The default style is used for a template that indicatif refuses; the numbers stay right.
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let style = style
             .progress_chars("█▌░")
@@ -48,17 +48,17 @@ impl Progress {
         Self { bar, lines }
     }
 
-    /// `log`, with its bytes counted as they are read.
-    pub(crate) fn watch<R: Read>(&self, log: R) -> impl Read + use<R> {
+    /// Wraps a log, and counts its bytes as they are read.
+    pub(crate) fn count_bytes<R: Read>(&self, log: R) -> impl Read + use<R> {
         self.bar.wrap_read(log)
     }
 
-    pub(crate) fn lines(&self, lines: u64) {
+    pub(crate) fn set_lines(&self, lines: u64) {
         self.lines.store(lines, Ordering::Relaxed);
         self.bar.tick();
     }
 
-    /// Leaves nothing on the screen.
+    /// Removes the progress from the screen.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! Settings of `/v1/authorize`, which proxies ask.
+//! The settings of `/v1/authorize`, by which proxies check requests, and of addresses as identities.
 
 use clap::Args;
 use tidegate::IPV6_PREFIX;
@@ -9,13 +9,13 @@ use tidegate_middleware::{
 };
 use tidegate_service::http::{Authorize, HeaderName};
 
-use crate::{cli::ipv6_prefix, output::Failure};
+use crate::{output::CommandError, value_parsers::ipv6_prefix};
 
 #[derive(Debug, Args)]
 pub(crate) struct AuthorizeArguments {
-    /// Whom requests are counted by that proxies ask about (/v1/authorize), in the order in which they are checked: a kind and
-    /// where its value stands, address, header:NAME, bearer (the token's SHA-256) or path. Several are given one by one, or
-    /// with commas between them.
+    /// An identity of requests that proxies check by /v1/authorize: a kind, and the source of its value: address, header:NAME,
+    /// bearer (the SHA-256 of the token) or path. For example: user=header:X-User. Repeat the option for several, or separate
+    /// them by commas; they are checked in this order.
     #[arg(
         long,
         value_name = "KIND=SOURCE",
@@ -24,16 +24,16 @@ pub(crate) struct AuthorizeArguments {
         default_value = "ip=address"
     )]
     identity: Vec<Extractor>,
-    /// Header in which the proxy writes the path, over whatever its client sent under this name.
+    /// The header in which the proxy sends the path of the request. The proxy must overwrite what its client sent.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_ENDPOINT_HEADER", default_value = Authorize::ENDPOINT_HEADER,
         value_parser = header)]
     endpoint_header: HeaderName,
-    /// Header in which it writes the method.
+    /// The header in which the proxy sends the method of the request.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_METHOD_HEADER", default_value = Authorize::METHOD_HEADER,
         value_parser = header)]
     method_header: HeaderName,
-    /// A proxy that asks, or stands before one that does, by its address or network: it is believed for whom it asks, by
-    /// X-Forwarded-For. Of any other, its own address counts. Several are given one by one, or with commas between them.
+    /// The address or network of a trusted proxy: for its requests, the client address is read from X-Forwarded-For. For all other
+    /// callers it is the address of the caller itself. Repeat the option for several, or separate them by commas.
     #[arg(long, value_name = "CIDR", env = "TIDEGATE_TRUSTED_PROXY", value_delimiter = ',', default_value = "127.0.0.0/8,::1",
         value_parser = parse_network)]
     trusted_proxy: Vec<IpNet>,
@@ -41,22 +41,21 @@ pub(crate) struct AuthorizeArguments {
     pub(crate) addresses: AddressArguments,
 }
 
-/// How addresses are counted: at the listeners, and in what the dashboard tries and shows.
+/// The way in which addresses count as identities: at the listeners, and where the dashboard tries and shows them.
 #[derive(Debug, Args)]
 pub(crate) struct AddressArguments {
-    /// Bits of an IPv6 address that are counted together, 1 to 128, under the kind `ip` at all listeners: who has one address of
-    /// such a network has them all. An address or a smaller network that the policy names is counted by itself. The same on all
-    /// nodes and admin servers.
+    /// The number of bits of an IPv6 address that count as one client of the kind `ip`, 1 to 128: a client usually has a whole network. An
+    /// address or a smaller network that the policy names counts by itself. Use the same value on all nodes and admin servers.
     #[arg(long, value_name = "BITS", env = "TIDEGATE_IPV6_PREFIX", default_value_t = IPV6_PREFIX, value_parser = ipv6_prefix)]
     pub(crate) ipv6_prefix: u8,
 }
 
 impl AuthorizeArguments {
-    pub(crate) fn settings(&self) -> Result<Authorize, Failure> {
+    pub(crate) fn settings(&self) -> Result<Authorize, CommandError> {
         let addresses = AddressReader::default().trusting(self.trusted_proxy.iter().copied());
-        let of_prefix = |error: AddressError| Failure(format!("--ipv6-prefix: {error}"));
+        let of_prefix = |error: AddressError| CommandError(format!("--ipv6-prefix: {error}"));
         let addresses = addresses.v6_bits(self.addresses.ipv6_prefix).map_err(of_prefix)?;
-        let of_identities = |error: ExtractError| Failure(format!("--identity: {error}"));
+        let of_identities = |error: ExtractError| CommandError(format!("--identity: {error}"));
         let identities = Extractors::new(self.identity.iter().cloned(), addresses).map_err(of_identities)?;
         Ok(Authorize {
             endpoint_header: self.endpoint_header.clone(),

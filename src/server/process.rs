@@ -1,4 +1,4 @@
-//! What every command that serves needs: addresses, threads, a log, and to be told to stop.
+//! The parts of the process that every serving command needs: sockets, threads, file descriptors, a log, and signals to stop.
 
 use std::{
     io::{self, IsTerminal},
@@ -14,79 +14,87 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
-use crate::output::Failure;
+use crate::output::CommandError;
 
-pub(crate) fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<TcpListener, Failure> {
+pub(crate) fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<TcpListener, CommandError> {
     TcpListener::bind(address).map_err(|error| {
-        Failure(format!("cannot listen on {address} for {what}: {error}; choose another address with {flag}"))
+        CommandError(format!("cannot listen on {address} for {what}: {error}; choose another address with {flag}"))
     })
 }
 
-pub(crate) fn url(scheme: &str, listener: &TcpListener) -> Result<String, Failure> {
-    let address = listener.local_addr().map_err(|error| Failure(error.to_string()))?;
+pub(crate) fn url(scheme: &str, listener: &TcpListener) -> Result<String, CommandError> {
+    let address = listener.local_addr().map_err(|error| CommandError(error.to_string()))?;
     Ok(format!("{scheme}://{address}"))
 }
 
-pub(crate) fn runtime() -> Result<Runtime, Failure> {
+/// Creates the runtime of a server.
+pub(crate) fn runtime() -> Result<Runtime, CommandError> {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.map_err(|error| Failure(format!("no threads to serve with: {error}")))
+    runtime.map_err(|error| CommandError(format!("cannot start threads: {error}")))
 }
 
-/// Lets this process have as many file descriptors as the system gives it, and says how many where its doors take more
-/// connections than that.
+/// Creates the runtime of a command that does one thing.
+pub(crate) fn current_thread_runtime() -> Result<Runtime, CommandError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| CommandError(format!("cannot start the runtime: {error}")))
+}
+
+/// Raises the limit of file descriptors to the hard limit, and warns if the listeners accept more connections than that.
 pub(crate) fn raise_descriptors(connections: usize) {
-    let given = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: given.maximum, ..given }) {
-        tracing::warn!(%error, "the number of file descriptors cannot be raised");
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "cannot raise the limit of file descriptors");
     }
-    // None: as many as it wants.
+    // `None` is no limit.
     if let Some(descriptors) = getrlimit(Resource::Nofile).current
         && descriptors < connections as u64
     {
         tracing::warn!(
             descriptors,
             connections,
-            "fewer file descriptors than the connections that are taken: more than that wait or are cut off; raise the hard limit"
+            "there are fewer file descriptors than connections that the listeners accept, so connections above that number wait \
+             or are cut off; raise the hard limit (ulimit -Hn)"
         );
     }
 }
 
-pub(crate) fn log_to_stderr(filter: &str, no_color: bool) -> Result<(), Failure> {
+pub(crate) fn start_logging(filter: &str, no_color: bool) -> Result<(), CommandError> {
     let filter = EnvFilter::try_new(filter)
-        .map_err(|error| Failure(format!("--log: {error}; write error, warn, info, debug or trace")))?;
+        .map_err(|error| CommandError(format!("--log: {error}; write error, warn, info, debug or trace")))?;
     let colors = !no_color && io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colors).init();
     limit_panic_reports();
     Ok(())
 }
 
-/// Hears that the process is to stop, from when it was made on.
-pub(crate) struct Stopping {
+/// The signals that stop the process. A signal counts from when this was made.
+pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Stopping {
+impl StopSignals {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Waits for Ctrl+C or SIGTERM; the latter is for balancers to see, so `delay` is for it alone, and what it is then.
-    pub(crate) async fn told(&mut self, delay: Duration) -> Duration {
+    /// Waits for Ctrl+C or SIGTERM. Returns the drain delay: `delay` after SIGTERM, so that load balancers notice; none after
+    /// Ctrl+C.
+    pub(crate) async fn wait(&mut self, delay: Duration) -> Duration {
         let delay = tokio::select! {
             _ = self.interrupt.recv() => Duration::ZERO,
             _ = self.terminate.recv() => delay,
         };
-        tracing::info!("stopping: open requests may end");
+        tracing::info!("stopping: waits for open requests to end");
         delay
     }
 
-    /// Lets a door drain; a second signal ends its delay.
-    pub(crate) async fn drain(&mut self, door: &Handle, delay: Duration) {
+    /// Drains the listeners. A second signal ends the delay.
+    pub(crate) async fn drain(&mut self, listeners: &Handle, delay: Duration) {
         tokio::select! {
-            () = door.drain(delay) => return,
-            _ = self.told(Duration::ZERO) => {}
+            () = listeners.drain(delay) => return,
+            _ = self.wait(Duration::ZERO) => {}
         }
-        door.drain(Duration::ZERO).await;
+        listeners.drain(Duration::ZERO).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Where the spans of requests go: to a collector of OpenTelemetry (OTLP over HTTP), from a thread of their own.
+//! The exporter of spans: it sends the spans of requests to an OpenTelemetry collector (OTLP over HTTP), from its own thread.
 
 use std::{num::NonZeroU32, pin::Pin, time::Duration};
 
@@ -10,36 +10,34 @@ use opentelemetry_sdk::{
     Resource,
     trace::{Sampler, SdkTracerProvider},
 };
+use reqwest::{Url, blocking::Client};
 use tidegate::Limiter;
 use tidegate_service::Traces;
-use ureq::{
-    Agent,
-    http::{Uri, uri::Authority},
-};
 
 use crate::{
-    cli::{Share, share},
-    client::session,
-    output::Failure,
+    client::http_client::{HttpResponse, http_client, root_cause, send},
+    output::CommandError,
+    value_parsers::{SampleRate, sample_rate},
 };
 
-/// How long the collector may take to take spans.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// What is left when the process stops has this long.
-const LAST_PATIENCE: Duration = Duration::from_secs(2);
-/// Collectors answer next to nothing.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// The timeout of one request to the collector.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The timeout of the last spans when the process stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+/// The largest body of a response; collectors answer with next to nothing.
+const BODY_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct TracesArguments {
     #[arg(long, value_name = "URL", env = "TIDEGATE_TRACES", value_parser = endpoint,
-        help = "The collector that spans of requests are sent to, by OTLP over HTTP (protobuf), such as http://127.0.0.1:4318. \
-                The path /v1/traces is added where it is not there. Headers that the collector asks for are in \
-                OTEL_EXPORTER_OTLP_HEADERS. Without it nothing is traced")]
+        help = "The URL of the OpenTelemetry collector that receives spans of requests, by OTLP over HTTP (protobuf), such as \
+                http://127.0.0.1:4318. The path /v1/traces is added if it is missing. OTEL_EXPORTER_OTLP_HEADERS has the headers \
+                that the collector requires. Without this option nothing is traced")]
     traces: Option<String>,
-    /// Of requests without `traceparent`, so many have a span: 1/N or off. Of those with one, whoever sent it says so.
-    #[arg(long, value_name = "SHARE", env = "TIDEGATE_TRACES_SAMPLE", default_value = "1/100", value_parser = share)]
-    traces_sample: Share,
+    /// The share of requests that get a span, for requests without the header `traceparent`: 1/N, such as 1/100, or off. With that
+    /// header, the caller decides.
+    #[arg(long, value_name = "SHARE", env = "TIDEGATE_TRACES_SAMPLE", default_value = "1/100", value_parser = sample_rate)]
+    traces_sample: SampleRate,
 }
 
 impl TracesArguments {
@@ -47,16 +45,17 @@ impl TracesArguments {
         self.traces.is_some()
     }
 
-    /// Begins to send, if it is asked for; `instance` tells this process from others.
-    pub(crate) fn start(&self, instance: &str) -> Result<Option<Sending>, Failure> {
+    /// Starts the exporter, if there is a collector. `instance` tells this process from others. It must not be called on a thread of an
+    /// asynchronous runtime.
+    pub(crate) fn start(&self, instance: &str) -> Result<Option<TraceExporter>, CommandError> {
         let Some(url) = &self.traces else { return Ok(None) };
-        let failure = |why: String| Failure(format!("--traces: {why}"));
-        let tls = session::tls(url, None).map_err(|Failure(why)| failure(why))?;
-        let agent = Agent::config_builder().tls_config(tls).http_status_as_error(false).timeout_global(Some(PATIENCE));
-        let agent = agent.max_redirects(0).proxy(None).build().new_agent();
+        let failure = |why: String| CommandError(format!("--traces: {why}"));
+        let client = http_client(url, None, EXPORT_TIMEOUT).map_err(|CommandError(why)| failure(why))?;
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(CollectorClient { client, log: Limiter::per_minute(1) });
         let exporter =
-            SpanExporter::builder().with_http().with_http_client(Collector { agent, log: Limiter::per_minute(1) });
-        let exporter = exporter.with_endpoint(url).with_protocol(Protocol::HttpBinary).with_timeout(PATIENCE).build();
+            exporter.with_endpoint(url).with_protocol(Protocol::HttpBinary).with_timeout(EXPORT_TIMEOUT).build();
         let ratio = self.traces_sample.0.map_or(0.0, |one_in: NonZeroU32| 1.0 / f64::from(one_in.get()));
         let resource = Resource::builder().with_service_name("tidegate").with_attributes([
             KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
@@ -67,44 +66,47 @@ impl TracesArguments {
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
             .with_batch_exporter(exporter.map_err(|error| failure(error.to_string()))?)
             .build();
-        Ok(Some(Sending(provider)))
+        Ok(Some(TraceExporter(provider)))
     }
 }
 
-/// Spans are sent while it lives. Its end waits for those that are left, for two seconds.
-pub(crate) struct Sending(SdkTracerProvider);
+/// The running exporter. Dropping it waits up to two seconds until the remaining spans are sent.
+pub(crate) struct TraceExporter(SdkTracerProvider);
 
-impl Sending {
+impl TraceExporter {
     pub(crate) fn traces(&self) -> Traces {
         Traces::new(self.0.tracer("tidegate"))
     }
 }
 
-impl Drop for Sending {
+impl Drop for TraceExporter {
     fn drop(&mut self) {
-        if self.0.shutdown_with_timeout(LAST_PATIENCE).is_err() {
-            tracing::warn!("the last spans were not taken in time, and are lost");
+        if self.0.shutdown_with_timeout(SHUTDOWN_TIMEOUT).is_err() {
+            tracing::warn!("the collector did not accept the last spans in time, so they are lost");
         }
     }
 }
 
-/// How the exporter asks: from its own thread, which may wait.
+/// The HTTP client of the exporter, which blocks the thread of the exporter.
 #[derive(Debug)]
-struct Collector {
-    agent: Agent,
+struct CollectorClient {
+    client: Client,
     log: Limiter,
 }
 
-impl Collector {
-    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
+impl CollectorClient {
+    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (head, body) = request.into_parts();
-        let (head, mut body) = self.agent.run(Request::from_parts(head, &*body))?.into_parts();
-        let body = body.with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
-        Ok(Response::from_parts(head, body.into()))
+        let request = self.client.request(head.method, head.uri.to_string()).headers(head.headers).body(body);
+        let HttpResponse { status, headers, body } = send(request, BODY_BYTES_MAX)?;
+        let mut response = Response::new(body.into());
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        Ok(response)
     }
 }
 
-impl HttpClient for Collector {
+impl HttpClient for CollectorClient {
     fn send_bytes<'a, 'b>(
         &'a self,
         request: Request<Bytes>,
@@ -114,36 +116,34 @@ impl HttpClient for Collector {
         Self: 'b,
     {
         Box::pin(async {
-            let answer = self.send(request);
-            let why = match &answer {
-                Ok(answer) if answer.status().is_success() => None,
-                Ok(answer) => Some(format!("it answers {}", answer.status())),
-                Err(error) => Some(error.to_string()),
+            let response = self.send(request);
+            let why = match &response {
+                Ok(response) if response.status().is_success() => None,
+                Ok(response) => Some(format!("its response has the status {}", response.status())),
+                Err(error) => Some(root_cause(&**error).to_string()),
             };
             if let Some(why) = why
                 && self.log.check().is_allowed()
             {
                 tracing::warn!(
                     why,
-                    "the collector of --traces takes no spans: they are lost, after some tries; this is said once a minute"
+                    "the collector of --traces does not accept spans, so they are lost after some attempts; this is logged at most once a minute"
                 );
             }
-            Ok(answer?)
+            response
         })
     }
 }
 
-/// Where a collector takes spans.
+/// Parses the URL of a collector. Returns it with the path for spans.
 fn endpoint(text: &str) -> Result<String, String> {
     const PATH: &str = "/v1/traces";
-    let uri = text.parse::<Uri>().ok();
-    let uri = uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.query().is_none());
-    match uri.as_ref().and_then(Uri::authority).map(Authority::as_str) {
-        // A secret here would be in messages.
-        Some(authority) if !authority.is_empty() && !authority.contains('@') => {
-            Ok(format!("{}{PATH}", text.trim_end_matches('/').trim_end_matches(PATH)))
-        }
-        _ => Err("write http:// or https:// and where it listens, such as http://127.0.0.1:4318".to_owned()),
+    let url = Url::parse(text).ok();
+    let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.query().is_none());
+    // A user and a password would appear in messages.
+    match url.filter(|url| url.username().is_empty() && url.password().is_none()) {
+        Some(_) => Ok(format!("{}{PATH}", text.trim_end_matches('/').trim_end_matches(PATH))),
+        None => Err("write http:// or https:// and the address, such as http://127.0.0.1:4318".to_owned()),
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_go_to_the_path_that_collectors_know() {
+    fn the_path_of_a_collector_is_added() {
         for (given, read) in [
             ("http://127.0.0.1:4318", Some("http://127.0.0.1:4318/v1/traces")),
             ("https://traces.example/", Some("https://traces.example/v1/traces")),

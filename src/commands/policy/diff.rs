@@ -1,4 +1,4 @@
-//! `tidegate policy diff`: what differs between two policies, in files or at a running server.
+//! `tidegate policy diff`: the differences between two policies, in files or at a running server.
 
 use std::{fmt::Write, path::PathBuf};
 
@@ -8,99 +8,101 @@ use serde_json::Value;
 use tidegate::policy::{Difference, Policy, differences};
 use tidegate_admin::take_ended;
 
-use crate::policy_file::{load_document, tell_ended};
+use crate::policy_file::{load_document, note_ended_overrides};
 use crate::{
-    client::session::{SIGNING_IN, Session, SessionArguments},
-    formats::Output,
-    output::{Ended, Failure, printable, say},
+    client::session::{AdminSession, SIGN_IN_HELP, SessionArguments},
+    formats::OutputFormat,
+    output::{CommandError, CommandStatus, print_result, printable},
 };
 
-/// Tells what differs between two policies, by object, limit and field.
+/// Shows the differences between two policies, by object, limit and field.
 ///
-/// Between two files; a file and the policy of a running server (what publishing the file would change); or two versions
-/// that were published.
+/// It compares two files, a file with the policy of a running server (what publishing the file would change), or two published
+/// versions.
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
   tidegate policy diff old.toml new.yaml
   tidegate policy diff policy.toml --live --user ana
   tidegate policy diff --from 3 --to 5 --user ana
-  tidegate policy diff policy.toml --from 3 --user ana     since version 3
+  tidegate policy diff policy.toml --from 3 --user ana     changes since version 3
 
-{SIGNING_IN}
+{SIGN_IN_HELP}
 
-Exit status, as of diff: 0 nothing differs, 1 something does, 2 there is no answer."))]
+Exit status, like that of diff: 0 no differences, 1 differences, 2 an error."))]
 pub(crate) struct DiffArguments {
-    /// Policies: .toml, .yaml or .json.
+    /// Policy files: .toml, .yaml or .json.
     #[arg(value_name = "FILE", num_args = 0..=2)]
     files: Vec<PathBuf>,
-    /// From the policy that is in force to the file.
+    /// Compare the policy in force with the file.
     #[arg(long, conflicts_with_all = ["from", "to"])]
     live: bool,
-    /// From this version; the one before --to unless given.
+    /// The version to compare from. The default is the one before --to.
     #[arg(long, value_name = "VERSION")]
     from: Option<u64>,
-    /// To this version; the one in force unless given.
+    /// The version to compare to. The default is the one in force.
     #[arg(long, value_name = "VERSION")]
     to: Option<u64>,
-    /// How to print the differences.
-    #[arg(long, env = "TIDEGATE_OUTPUT", value_enum, default_value_t = Output::Text)]
-    output: Output,
+    /// The format of the differences.
+    #[arg(long, env = "TIDEGATE_OUTPUT", value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
     #[command(flatten)]
     session: SessionArguments,
 }
 
-/// As the admin server tells them.
+/// The response of the admin server.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Differences {
+pub(super) struct DifferencesBody {
     pub(super) differences: Vec<Difference>,
 }
 
-pub(crate) fn run(arguments: &DiffArguments) -> Result<Ended, Failure> {
+pub(crate) fn run(arguments: &DiffArguments) -> Result<CommandStatus, CommandError> {
     let DiffArguments { files, live, from, to, .. } = arguments;
     let load = |file: &PathBuf| load_document(file);
     let found = match (files.as_slice(), live, from, to) {
         ([old, new], false, None, None) => differences(&load(old)?, &load(new)?),
-        ([file], true, ..) => of_file(arguments, "/api/v1/policy", &load(file)?)?,
-        ([file], _, Some(from), None) => of_file(arguments, &format!("/api/v1/policy/versions/{from}"), &load(file)?)?,
+        ([file], true, ..) => differences_of_file(arguments, "/api/v1/policy", &load(file)?)?,
+        ([file], _, Some(from), None) => {
+            differences_of_file(arguments, &format!("/api/v1/policy/versions/{from}"), &load(file)?)?
+        }
         ([], false, from, to) if from.is_some() || to.is_some() => {
             let parameter = |(name, version): (&str, &Option<u64>)| version.map(|version| format!("{name}={version}"));
             let query: Vec<String> = [("from", from), ("to", to)].into_iter().filter_map(parameter).collect();
             let path = format!("/api/v1/policy/diff?{}", query.join("&"));
-            Session::with(&arguments.session, |session| session.get::<Differences>(&path))?.differences
+            AdminSession::with(&arguments.session, |session| session.get::<DifferencesBody>(&path))?.differences
         }
         _ => {
-            let what = "say what to compare: two files, a file and --live, a file and --from VERSION, or --from VERSION --to VERSION";
-            return Err(Failure(what.to_owned()));
+            let what = "nothing to compare; give two files, a file and --live, a file and --from VERSION, or --from VERSION --to VERSION";
+            return Err(CommandError(what.to_owned()));
         }
     };
     let is_same = found.is_empty();
     match arguments.output {
-        Output::Text => say(text(&found).as_bytes())?,
-        Output::Json => say(json(found)?.as_bytes())?,
+        OutputFormat::Text => print_result(text(&found).as_bytes())?,
+        OutputFormat::Json => print_result(json(found)?.as_bytes())?,
     }
-    Ok(if is_same { Ended::Well } else { Ended::No })
+    Ok(if is_same { CommandStatus::Success } else { CommandStatus::Negative })
 }
 
-fn of_file(arguments: &DiffArguments, path: &str, file: &Policy) -> Result<Vec<Difference>, Failure> {
+fn differences_of_file(arguments: &DiffArguments, path: &str, file: &Policy) -> Result<Vec<Difference>, CommandError> {
     #[derive(Deserialize)]
-    struct WithDocument {
+    struct PolicyBody {
         document: Policy,
     }
-    let mut served = Session::with(&arguments.session, |session| session.get::<WithDocument>(path))?;
-    // What has ended goes with the next version, and is no difference.
+    let mut served = AdminSession::with(&arguments.session, |session| session.get::<PolicyBody>(path))?;
+    // Ended overrides vanish with the next version, so they are not a difference.
     take_ended(&mut served.document);
     let mut file = file.clone();
-    tell_ended(&take_ended(&mut file));
+    note_ended_overrides(&take_ended(&mut file));
     Ok(differences(&served.document, &file))
 }
 
-fn json(differences: Vec<Difference>) -> Result<String, Failure> {
-    let text = serde_json::to_string(&Differences { differences });
-    text.map(|text| format!("{text}\n")).map_err(|error| Failure(error.to_string()))
+fn json(differences: Vec<Difference>) -> Result<String, CommandError> {
+    let text = serde_json::to_string(&DifferencesBody { differences });
+    text.map(|text| format!("{text}\n")).map_err(|error| CommandError(error.to_string()))
 }
 
-/// A line for each: `+` is new, `-` is gone, `~` is other.
+/// Formats one difference per line: `+` is added, `-` is removed, `~` is changed.
 pub(super) fn text(differences: &[Difference]) -> String {
     let mut text = String::new();
     for Difference { domain, kind, id, limit, field, from, to, .. } in differences {
@@ -111,19 +113,19 @@ pub(super) fn text(differences: &[Difference]) -> String {
         };
         let field = field.as_ref().map(|field| format!("  {field}:")).unwrap_or_default();
         let line = match (from, to) {
-            (Some(from), Some(to)) => format!("~ {name}{field} {} -> {}", short(from), short(to)),
-            (None, Some(to)) => format!("+ {name}{field} {}", short(to)),
-            (Some(from), None) => format!("- {name}{field} {}", short(from)),
+            (Some(from), Some(to)) => format!("~ {name}{field} {} -> {}", short_value(from), short_value(to)),
+            (None, Some(to)) => format!("+ {name}{field} {}", short_value(to)),
+            (Some(from), None) => format!("- {name}{field} {}", short_value(from)),
             (None, None) => format!("~ {name}{field}"),
         };
-        // A string takes whatever is written to it.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "{}", printable(&line));
     }
     text
 }
 
-/// As the document has it, but for the quotes of a text.
-fn short(value: &Value) -> String {
+/// Formats a value as the document has it, without the quotes of a string.
+fn short_value(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -134,8 +136,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_told_in_a_line_each() {
-        let told = |difference: Value| text(&[serde_json::from_value(difference).expect("a difference")]);
+    fn each_difference_is_one_line() {
+        let line_of = |difference: Value| text(&[serde_json::from_value(difference).expect("a difference")]);
         for (difference, line) in [
             (
                 json!({ "domain": "default", "kind": "tier", "id": "free", "limit": "minute", "field": "limit", "from": 60, "to": 100 }),
@@ -154,7 +156,7 @@ mod tests {
                 "~ default  headers: none -> ietf\n",
             ),
         ] {
-            assert_eq!(told(difference), line);
+            assert_eq!(line_of(difference), line);
         }
     }
 }

@@ -1,14 +1,14 @@
-//! `tidegate policy export`: a version of a running server as a file.
+//! `tidegate policy export`: writes a version of a running server to a file.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::policy_file::hand_out;
+use crate::policy_file::write_output;
 use crate::{
-    client::session::{SIGNING_IN, Session, SessionArguments},
+    client::session::{AdminSession, SIGN_IN_HELP, SessionArguments},
     formats::PolicyFormatName,
-    output::{Ended, Failure},
+    output::{CommandError, CommandStatus},
 };
 
 /// Writes the policy of a running server to a file, or to standard output.
@@ -18,28 +18,28 @@ Examples:
   tidegate policy export --user ana > policy.toml
   tidegate policy export --version 3 --out policy.yaml --user ana
 
-{SIGNING_IN}
+{SIGN_IN_HELP}
 
-Exit status: 0, or 2 when it could not be had."))]
+Exit status: 0 the policy was written, 2 it was not."))]
 pub(crate) struct ExportArguments {
-    /// Which version; the one in force unless given.
+    /// The version to export. The default is the one in force.
     #[arg(long, value_name = "VERSION")]
     version: Option<u64>,
-    /// Format; that of the name of --out, or toml, unless given.
+    /// The format. The default is that of the name of --out, or toml.
     #[arg(long, value_enum)]
     to: Option<PolicyFormatName>,
-    /// File to write; standard output unless given.
+    /// The file to write. The default is standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     session: SessionArguments,
 }
 
-pub(crate) fn run(arguments: &ExportArguments) -> Result<Ended, Failure> {
+pub(crate) fn run(arguments: &ExportArguments) -> Result<CommandStatus, CommandError> {
     let ExportArguments { version, to, out, session } = arguments;
     let format = PolicyFormatName::of(*to, out.as_deref()).name();
     let version = version.map(|version| format!("&version={version}")).unwrap_or_default();
     let path = format!("/api/v1/policy/export?format={format}{version}");
-    let exported = Session::with(session, |session| session.get_text(&path))?;
-    hand_out(&exported.body, out.as_deref()).map(|()| Ended::Well)
+    let exported = AdminSession::with(session, |session| session.get_text(&path))?;
+    write_output(&exported.body, out.as_deref()).map(|()| CommandStatus::Success)
 }

@@ -1,5 +1,6 @@
-//! The commands on policy documents.
+//! The commands on policy documents, in files or at a running server.
 
+pub(crate) mod check;
 pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod import;

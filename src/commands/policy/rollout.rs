@@ -1,4 +1,4 @@
-//! `tidegate policy rollout`: a version that went to some nodes first goes on, or back.
+//! `tidegate policy rollout`: shows, extends, completes or reverts the rollout of a version to some nodes.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    client::session::{SIGNING_IN, Session, SessionArguments},
-    output::{Ended, Failure, say},
+    client::session::{AdminSession, SIGN_IN_HELP, SessionArguments},
+    output::{CommandError, CommandStatus, print_result},
 };
 
-/// Shows the version that went to some nodes first, gives it to others or to all, or takes it back.
+/// Shows the open rollout: a version that only some nodes have. Extends it, completes it, or reverts it.
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -20,18 +20,18 @@ Examples:
   tidegate policy rollout --nodes node-2,node-3 --user ana
   tidegate policy rollout all --user ana
 
-`back` publishes the version that the other nodes kept again, to all.
+`all` completes the rollout. `back` reverts it: all nodes get the version that the other nodes kept, published again.
 
-{SIGNING_IN}
+{SIGN_IN_HELP}
 
-Exit status: 0; 2 where no rollout is open, or it was refused."))]
+Exit status: 0 done, 2 no rollout is open or the server refused."))]
 pub(crate) struct RolloutArguments {
-    /// Where it goes; without it and --nodes it is only shown.
-    to: Option<To>,
-    /// Nodes that it goes to as well, with commas between them.
+    /// The step of the rollout to take. Without this and --nodes the command only shows it.
+    to: Option<RolloutTarget>,
+    /// Further nodes that get the version, separated by commas.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "to")]
     nodes: Option<Vec<String>>,
-    /// Also to nodes that cannot read it: they keep the policy that they have.
+    /// Go on even if some nodes cannot read the version. They keep the policy that they have.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -39,61 +39,62 @@ pub(crate) struct RolloutArguments {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum To {
-    /// Every node gets it.
+enum RolloutTarget {
+    /// All nodes get the version.
     All,
-    /// Every node gets what the others kept.
+    /// All nodes get the version that the other nodes kept.
     Back,
 }
 
 #[derive(Deserialize)]
-struct Open {
+struct OpenRollout {
     version: u64,
     keeps: u64,
     nodes: BTreeSet<String>,
     #[serde(default)]
-    has: Vec<Has>,
+    has: Vec<NodeVersion>,
 }
 
 #[derive(Deserialize)]
-struct Has {
+struct NodeVersion {
     node: String,
     policy_version: Option<u64>,
 }
 
 #[derive(Deserialize)]
-struct WentOn {
+struct RolloutResult {
     version: u64,
-    rollout: Option<Open>,
+    rollout: Option<OpenRollout>,
 }
 
 const PATH: &str = "/api/v1/rollout";
 
-pub(crate) fn run(arguments: &RolloutArguments) -> Result<Ended, Failure> {
+pub(crate) fn run(arguments: &RolloutArguments) -> Result<CommandStatus, CommandError> {
     let RolloutArguments { to, nodes, force, session } = arguments;
     let to: Option<Value> = match (to, nodes) {
-        (Some(To::All), _) => Some(json!("all")),
-        (Some(To::Back), _) => Some(json!("back")),
+        (Some(RolloutTarget::All), _) => Some(json!("all")),
+        (Some(RolloutTarget::Back), _) => Some(json!("back")),
         (None, nodes) => nodes.as_ref().map(|nodes| json!(nodes)),
     };
-    let told = Session::with(session, |session| {
-        let Some(to) = to else { return session.get(PATH).map(|open| shown(&open)) };
+    let text = AdminSession::with(session, |session| {
+        let Some(to) = to else { return session.get(PATH).map(|open| describe(&open)) };
         let answer = session.post(PATH, &[], &json!({ "to": to, "force": force }))?;
         if answer.status != 200 {
-            return Err(session.refused(&answer));
+            return Err(session.rejection(&answer));
         }
-        let WentOn { version, rollout } = session.read(&answer)?;
-        Ok(rollout.as_ref().map_or_else(|| format!("version {version} goes to all nodes\n"), shown))
+        let RolloutResult { version, rollout } = session.read(&answer)?;
+        Ok(rollout.as_ref().map_or_else(|| format!("all nodes get version {version}\n"), describe))
     });
-    say(told?.as_bytes()).map(|()| Ended::Well)
+    print_result(text?.as_bytes()).map(|()| CommandStatus::Success)
 }
 
-fn shown(Open { version, keeps, nodes, has }: &Open) -> String {
+fn describe(OpenRollout { version, keeps, nodes, has }: &OpenRollout) -> String {
     let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
-    let has = has.iter().map(|Has { node, policy_version }| match policy_version {
+    let has = has.iter().map(|NodeVersion { node, policy_version }| match policy_version {
         Some(version) => format!("{node} has version {version}\n"),
-        None => format!("{node}: it is not known what it has\n"),
+        None => format!("{node}: its version is not known\n"),
     });
-    let first = format!("version {version} is for {}; all other nodes keep version {keeps}\n", nodes.join(", "));
+    let first =
+        format!("version {version} is rolled out to {}; all other nodes keep version {keeps}\n", nodes.join(", "));
     [first].into_iter().chain(has).collect()
 }

@@ -1,4 +1,4 @@
-//! `tidegate policy test`: requests of a file are decided by a policy, and compared with what the file expects.
+//! `tidegate policy test`: decides the requests of a file by a policy, and compares the decisions with what the file expects.
 
 mod cases;
 
@@ -30,20 +30,19 @@ use tidegate_service::{
     },
 };
 
-use self::cases::{Case, Cases, Descriptor, Entry, Identities, Moment, RetryAfter, Verdict};
-use crate::policy_file::{load_document, name_of, read_as, told};
+use self::cases::{CaseDescriptor, CaseEntry, CaseFile, CaseIdentities, CaseTime, CaseVerdict, ExpectedWait, TestCase};
+use crate::policy_file::{file_name, format_problems, load_document, read_text};
 use crate::{
-    cli::ipv6_prefix,
-    output::{Ended, Failure, printable, say},
+    output::{CommandError, CommandStatus, print_result, printable},
+    value_parsers::ipv6_prefix,
 };
 
-/// Hash keys of the engine: every run is the same.
+/// The seed of the hash keys of the engine, so that every run is the same.
 const SEED: u64 = 1;
 
 /// Decides the requests of a file by a policy, and compares the decisions with what the file expects.
 ///
-/// It needs no server: the policy is decided by the same engine, whose clock the cases move. Limits that nodes share are
-/// counted in one place.
+/// It needs no server: it runs the same engine, with a clock that the cases move. Shared limits count as on a single node.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -58,14 +57,14 @@ Example:
       repeat: 5
       expect: allowed
       remaining: 0
-    - name: the sixth waits for the next minute
+    - name: the sixth has to wait for the next minute
       identities: { user: ada }
       endpoint: /search
       method: GET
       expect: denied
       limit: default/rule:search/minute
       retry_after: 60s
-    - name: and passes then
+    - name: it passes then
       at: 1m
       identities: { user: ada }
       endpoint: /search
@@ -78,45 +77,49 @@ Example:
       expect: allowed
 
 A case:
-  identities   kinds with their values; with endpoint, method, tier as in a check
-  descriptors  or what Envoy sends: a list of { entries: [{ key: ..., value: ... }] }, each with hits_addend
-               and expect of its own, if given
-  domain       of the request; `default` unless given
-  cost, peek   tokens, 1 unless given; `peek: true` charges nothing
-  at           seconds since the start (90), or a period (90s, 1h); when the case before was, unless given
-  repeat       so many times at that moment
-  expect       allowed or denied, each time
+  identities   kinds and values; with endpoint, method and tier as in a check
+  descriptors  instead of identities, what Envoy sends: a list of { entries: [{ key: ..., value: ... }] },
+               each optionally with a hits_addend and an expect of its own
+  domain       the domain of the request (default: `default`)
+  cost, peek   the cost in tokens (default: 1); `peek: true` charges nothing
+  at           seconds since the start (90), or a period (90s, 1h) (default: the time of the case before)
+  repeat       how often to send the request at that time (default: 1)
+  expect       allowed or denied, for each of them
   limit, remaining, retry_after
-               of the last decision, if given: full name of the limit, or `none`; tokens left; a period, or `never`
-`start: 2026-01-01T00:00:00Z`, beside `cases`, is when `at: 0` is.
+               optional, for the last decision: the full name of the limit, or `none`; the tokens left; a
+               period, or `never`
+`start: 2026-01-01T00:00:00Z`, beside `cases`, sets the time of `at: 0`.
 
-Exit status: 0 all as expected, 1 some differ, 2 a file cannot be read or is wrong.")]
+Exit status: 0 all as expected, 1 some cases differ, 2 a file cannot be read or is invalid.")]
 pub(crate) struct TestArguments {
-    /// The policy: .toml, .yaml or .json.
+    /// The policy file: .toml, .yaml or .json.
     #[arg(value_name = "FILE")]
     policy: PathBuf,
-    /// The cases, YAML or JSON; `-` is standard input.
+    /// The file with the cases: YAML or JSON; `-` is standard input.
     #[arg(value_name = "CASES")]
     cases: PathBuf,
-    /// Bits of the network by which an IPv6 address is counted, as with `tidegate serve`.
+    /// The number of bits of an IPv6 address that count as one client, 1 to 128, as with `tidegate serve`.
     #[arg(long, value_name = "BITS", env = "TIDEGATE_IPV6_PREFIX", default_value_t = IPV6_PREFIX, value_parser = ipv6_prefix)]
     ipv6_prefix: u8,
 }
 
-pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
+pub(crate) fn run(arguments: &TestArguments) -> Result<CommandStatus, CommandError> {
     let policy = load_document(&arguments.policy)?;
-    let name = name_of(&arguments.cases);
+    let name = file_name(&arguments.cases);
     let wrong = |problem: &Problem| {
         let Problem { path, line, message } = problem;
         let line = line.map(|line| format!(":{line}")).unwrap_or_default();
         let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
-        Failure(printable(&format!("{name}{line}: {path}{message}")))
+        CommandError(printable(&format!("{name}{line}: {path}{message}")))
     };
-    let Cases { start, cases } =
-        Cases::read(&read_as("file of cases", &arguments.cases)?).map_err(|problem| wrong(&problem))?;
+    let CaseFile { start, cases } =
+        CaseFile::read(&read_text("file of cases", &arguments.cases)?).map_err(|problem| wrong(&problem))?;
     let document = policy;
     let policy = as_one_node(&document).map_err(|problems: Problems| {
-        Failure(format!("the policy is wrong\n{}", told(&name_of(&arguments.policy), &problems).trim_end()))
+        CommandError(format!(
+            "the policy is invalid\n{}",
+            format_problems(&file_name(&arguments.policy), &problems).trim_end()
+        ))
     })?;
     let start = u64::try_from(start.0.as_nanosecond()).unwrap_or_default();
     let identities = cases.iter().map(|case| case.value.keys()).sum();
@@ -124,17 +127,18 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
     let engine = Engine::for_simulation(room_for(identities, [Some(&policy), None]), clock.clone(), SEED)
         .with_shares(TableShares::WHOLE)
         .with_ipv6_prefix(arguments.ipv6_prefix);
-    engine.publish(policy).map_err(|error| Failure(error.to_string()))?;
+    engine.publish(policy).map_err(|error| CommandError(error.to_string()))?;
     let engine = Arc::new(engine);
-    let decider = Decider::new(engine.clone()).map_err(|error| Failure(error.to_string()))?;
+    let decider = Decider::new(engine.clone()).map_err(|error| CommandError(error.to_string()))?;
     let (mut at, mut requests, mut differing, mut report) = (0, 0u64, 0, String::new());
     for (place, Spanned { value: case, referenced, .. }) in cases.iter().enumerate() {
         let line = usize::try_from(referenced.line()).ok();
         let refuse = |field: &str, message| wrong(&Problem { path: format!("cases[{place}]{field}"), line, message });
         case.names_exist(&document).map_err(|(field, problem)| refuse(field, problem))?;
-        let Moment(moment) = case.at.unwrap_or(Moment(at));
+        let CaseTime(moment) = case.at.unwrap_or(CaseTime(at));
         if moment < at {
-            let before = format!("is before the case above, at {}; put the cases in order of time", seconds(at));
+            let before =
+                format!("is earlier than the case above, which is at {}; put the cases in order of time", seconds(at));
             return Err(refuse(".at", before));
         }
         at = moment;
@@ -148,7 +152,7 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
                 let times = if repeat > 1 { format!(" (request {number} of {repeat})") } else { String::new() };
                 let case_name = case.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
                 let line = format!("{name}:{}: cases[{place}]{case_name}{times}", referenced.line());
-                // A string takes whatever is written to it.
+                // Writing to a string does not fail.
                 let _ = writeln!(report, "{}", printable(&line));
                 let _ = writeln!(report, "  expected  {}", printable(&case.expected(number == repeat)));
                 let found = format!("{}{}", DecisionText(&decision), case.verdicts_text(&verdicts));
@@ -158,7 +162,7 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
         }
     }
     if engine.overflow_charges() > 0 {
-        return Err(Failure::of_file(&name, "too many counters for one run; split the file"));
+        return Err(CommandError::of_file(&name, "the cases need too many counters for one run; split the file"));
     }
     let differs = match differing {
         0 => "all as expected".to_owned(),
@@ -167,14 +171,14 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
     };
     let (cases, requests) = (counted(cases.len() as u64, "case"), counted(requests, "request"));
     let _ = writeln!(report, "{}", printable(&format!("{name}: {cases}, {requests}: {differs}")));
-    say(report.as_bytes())?;
-    Ok(if differing == 0 { Ended::Well } else { Ended::No })
+    print_result(report.as_bytes())?;
+    Ok(if differing == 0 { CommandStatus::Success } else { CommandStatus::Negative })
 }
 
-impl Case {
+impl TestCase {
     /// Returns the most counters that each of its limits needs.
     fn keys(&self) -> u64 {
-        let identities = self.identities.as_ref().map_or(0, |Identities(identities)| identities.len());
+        let identities = self.identities.as_ref().map_or(0, |CaseIdentities(identities)| identities.len());
         let entries = self.descriptors.iter().flatten().map(|descriptor| descriptor.entries.len() + 1).sum::<usize>();
         (identities + entries) as u64
     }
@@ -200,14 +204,14 @@ impl Case {
         &self,
         engine: &'e Engine<ManualClock>,
         decider: &'e Decider<ManualClock>,
-    ) -> Result<(Decision<'e>, Vec<Verdict>), String> {
+    ) -> Result<(Decision<'e>, Vec<CaseVerdict>), String> {
         let domain = self.domain.as_deref().unwrap_or(DEFAULT_DOMAIN);
         if let Some(descriptors) = &self.descriptors {
             let (decision, response) = decide_descriptors(decider, &self.message(domain, descriptors))?;
-            let verdict = |status: &DescriptorStatus| Verdict::of(status.code() == Code::Ok);
+            let verdict = |status: &DescriptorStatus| CaseVerdict::of(status.code() == Code::Ok);
             return Ok((decision, response.statuses.iter().map(verdict).collect()));
         }
-        let identities = self.identities.iter().flat_map(|Identities(identities)| identities);
+        let identities = self.identities.iter().flat_map(|CaseIdentities(identities)| identities);
         // As every listener counts them.
         let counted = identities.map(|(kind, value)| engine.counted(domain, Identity::new(kind, value)?));
         let counted = counted.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
@@ -217,10 +221,10 @@ impl Case {
     }
 
     /// Makes the request that Envoy sends.
-    fn message(&self, domain: &str, descriptors: &[Descriptor]) -> RateLimitRequest {
-        let entry = |Entry { key, value }: &Entry| ProtoEntry { key: key.clone(), value: value.clone().into() };
+    fn message(&self, domain: &str, descriptors: &[CaseDescriptor]) -> RateLimitRequest {
+        let entry = |CaseEntry { key, value }: &CaseEntry| ProtoEntry { key: key.clone(), value: value.clone().into() };
         let hits = |own: Option<u64>| if self.peek { 0 } else { own.or(self.cost).unwrap_or(1) };
-        let descriptor = |Descriptor { entries, hits_addend, .. }: &Descriptor| RateLimitDescriptor {
+        let descriptor = |CaseDescriptor { entries, hits_addend, .. }: &CaseDescriptor| RateLimitDescriptor {
             entries: entries.iter().map(entry).collect(),
             hits_addend: Some(hits(*hits_addend)),
             ..RateLimitDescriptor::default()
@@ -247,12 +251,12 @@ impl Case {
     }
 
     /// Returns whether the decision is as expected. All but the verdict is compared for the last request only.
-    fn fits(&self, decision: &Decision<'_>, verdicts: &[Verdict], is_last: bool) -> bool {
+    fn fits(&self, decision: &Decision<'_>, verdicts: &[CaseVerdict], is_last: bool) -> bool {
         let limit = || self.limit.as_deref().is_none_or(|limit| limit == decision.limit_id().unwrap_or(NO_LIMIT));
         let remaining = || self.remaining.is_none_or(|remaining| decision.remaining() == Some(remaining));
         let wait = || match (&self.retry_after, decision.retry()) {
-            (None, _) | (Some(RetryAfter::Never), Retry::Never) => true,
-            (Some(RetryAfter::After { ns, unit_ns, .. }), Retry::After(wait)) => {
+            (None, _) | (Some(ExpectedWait::Never), Retry::Never) => true,
+            (Some(ExpectedWait::After { ns, unit_ns, .. }), Retry::After(wait)) => {
                 wait.as_nanos().div_ceil(u128::from(*unit_ns)) * u128::from(*unit_ns) == u128::from(*ns)
             }
             _ => false,
@@ -260,11 +264,12 @@ impl Case {
         let expected = self.descriptors.iter().flatten().map(|descriptor| descriptor.expect);
         let each =
             || expected.zip(verdicts).all(|(expected, found)| expected.is_none_or(|expected| expected == *found));
-        Verdict::of(decision.is_allowed()) == self.expect && (!is_last || (limit() && remaining() && wait() && each()))
+        CaseVerdict::of(decision.is_allowed()) == self.expect
+            && (!is_last || (limit() && remaining() && wait() && each()))
     }
 
     /// Describes the verdicts on the descriptors for which the case expects one.
-    fn verdicts_text(&self, verdicts: &[Verdict]) -> String {
+    fn verdicts_text(&self, verdicts: &[CaseVerdict]) -> String {
         let expected = self.descriptors.iter().flatten().map(|descriptor| descriptor.expect);
         list_verdicts(expected.zip(verdicts).map(|(expected, found)| expected.map(|_| *found)))
     }
@@ -274,7 +279,7 @@ impl Case {
         let mut text = self.expect.to_string();
         let (limit, remaining, wait) = (&self.limit, &self.remaining, &self.retry_after);
         if is_last {
-            // A string takes whatever is written to it.
+            // Writing to a string does not fail.
             let _ = match limit.as_deref() {
                 Some(NO_LIMIT) => write!(text, " by no limit"),
                 Some(limit) => write!(text, " by {limit}"),
@@ -288,11 +293,11 @@ impl Case {
     }
 }
 
-/// Lists verdicts on descriptors, by their places.
-fn list_verdicts(verdicts: impl Iterator<Item = Option<Verdict>>) -> String {
+/// Lists verdicts on descriptors, by their index.
+fn list_verdicts(verdicts: impl Iterator<Item = Option<CaseVerdict>>) -> String {
     let mut text = String::new();
     for (place, verdict) in verdicts.enumerate() {
-        // A string takes whatever is written to it.
+        // Writing to a string does not fail.
         let _ = verdict.map_or(Ok(()), |verdict| write!(text, ", descriptors[{place}] {verdict}"));
     }
     text
@@ -307,7 +312,7 @@ struct DecisionText<'d>(&'d Decision<'d>);
 impl fmt::Display for DecisionText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(decision) = self;
-        write!(f, "{} by {}", Verdict::of(decision.is_allowed()), decision.limit_id().unwrap_or("no limit"))?;
+        write!(f, "{} by {}", CaseVerdict::of(decision.is_allowed()), decision.limit_id().unwrap_or("no limit"))?;
         if let Some(remaining) = decision.remaining() {
             write!(f, ", {remaining} left")?;
         }
