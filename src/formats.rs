@@ -1,4 +1,4 @@
-//! Formats, as settings name them.
+//! The values of the options that choose a format.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use tidegate::formats::Format;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Output {
+pub(crate) enum OutputFormat {
     Text,
     Json,
 }
@@ -19,7 +19,7 @@ pub(crate) enum PolicyFormatName {
 }
 
 impl PolicyFormatName {
-    /// As the admin server calls it.
+    /// Returns the name of the format in the REST API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Toml => "toml",
@@ -28,7 +28,7 @@ impl PolicyFormatName {
         }
     }
 
-    /// That of `--to`, or else the one that the name of `--out` tells, or else TOML.
+    /// Returns the format of `--to`; without it that of the name of `--out`; without both TOML.
     pub(crate) fn of(to: Option<Self>, out: Option<&Path>) -> Self {
         to.or_else(|| match Format::of(out?)? {
             Format::Toml => Some(Self::Toml),

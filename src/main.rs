@@ -1,34 +1,31 @@
-//! The command line of Tidegate. Here a command is read, run, and its exit status given; nowhere else does the process
-//! end.
+//! The command line of Tidegate. This file reads the command, runs it, and returns its exit status: the process ends nowhere else.
+//!
+//! The files, from the ground up: a file uses only what stands before it in the list of its folder, which a test checks.
+//!
+//! * `src`: `output`, `value_parsers`, `formats`, `policy_file`, `client`, `server`, `commands`, `cli`, `settings`;
+//! * `client` (calls of a running server): `http_client`, `session`;
+//! * `server` (the parts of a server or a node): `process`, `oidc`, `dashboard_settings`, `store`, `authorize`, `traces`, `listener_settings`, `listeners`, `control_plane`;
+//! * `commands` (the commands, with their arguments): `backup`, `user`, `admin`, `serve`, `node`, `check`, `progress`, `replay`, `policy`;
+//! * `commands/policy` (the commands on policy documents): `check`, `test`, `diff`, `import`, `export`, `publish`, `rollout`;
+//! * `commands/policy/test` (its input): `cases`.
 
-mod access;
-mod ask;
-mod authorize;
-mod backup;
 mod cli;
-mod doors;
+mod client;
+mod commands;
 mod formats;
-mod listening;
-mod node;
-mod oidc;
 mod output;
-mod policy;
-mod progress;
-mod replay;
-mod running;
-mod serve;
-mod session;
+mod policy_file;
+mod server;
 mod settings;
-mod store;
-mod traces;
-mod users;
+mod value_parsers;
 
 use std::process::ExitCode;
 
 use crate::{
-    cli::{AdminCommand, Command, PolicyCommand},
-    output::{Ended, Failure, complain},
-    settings::Unsettled,
+    cli::{AdminCommand, Cli, Command, PolicyCommand},
+    commands::{admin, backup, check, node, policy, replay, serve, user},
+    output::{CommandError, CommandStatus, print_diagnostic},
+    settings::SettingsError,
 };
 
 #[global_allocator]
@@ -37,25 +34,33 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = match settings::read(std::env::args_os().collect()) {
         Ok(cli) => cli,
-        Err(Unsettled::Usage(error)) => {
-            // Help for somebody who does not listen is no error.
+        Err(SettingsError::Usage(error)) => {
+            // A reader that closed the pipe of the help is not an error.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
-        Err(Unsettled::File(failure)) => return fail(&failure),
+        Err(SettingsError::File(error)) => return fail(&error),
     };
-    let outcome = match &cli.command {
+    match run(&cli) {
+        Ok(CommandStatus::Success) => ExitCode::SUCCESS,
+        Ok(CommandStatus::Negative) => ExitCode::FAILURE,
+        Ok(CommandStatus::Partial) => ExitCode::from(2),
+        Ok(CommandStatus::LateInput) => ExitCode::from(3),
+        Err(error) => fail(&error),
+    }
+}
+
+fn run(cli: &Cli) -> Result<CommandStatus, CommandError> {
+    match &cli.command {
         Command::Serve(arguments) => serve::run(arguments, cli.no_color),
-        Command::Admin { command: None, control, addresses } => serve::run_alone(control, addresses, cli.no_color),
-        Command::Admin { command: Some(command), .. } => match command {
-            AdminCommand::Backup(arguments) => backup::run(arguments),
-            AdminCommand::User { command } => users::run(command),
-        },
+        Command::Admin { command: None, control, addresses } => admin::run(control, addresses, cli.no_color),
+        Command::Admin { command: Some(AdminCommand::Backup(arguments)), .. } => backup::run(arguments),
+        Command::Admin { command: Some(AdminCommand::User { command }), .. } => user::run(command),
         Command::Node(arguments) => node::run(arguments, cli.no_color),
-        Command::Check(arguments) => ask::run(arguments),
+        Command::Check(arguments) => check::run(arguments),
         Command::Replay(arguments) => replay::run(arguments, cli.no_color),
         Command::Policy { command } => match command {
-            PolicyCommand::Check(arguments) => policy::check(arguments),
+            PolicyCommand::Check(arguments) => policy::check::run(arguments),
             PolicyCommand::Test(arguments) => policy::test::run(arguments),
             PolicyCommand::Diff(arguments) => policy::diff::run(arguments),
             PolicyCommand::Import(arguments) => policy::import::run(arguments),
@@ -63,17 +68,10 @@ fn main() -> ExitCode {
             PolicyCommand::Publish(arguments) => policy::publish::run(arguments),
             PolicyCommand::Rollout(arguments) => policy::rollout::run(arguments),
         },
-    };
-    match outcome {
-        Ok(Ended::Well) => ExitCode::SUCCESS,
-        Ok(Ended::No) => ExitCode::FAILURE,
-        Ok(Ended::Partly) => ExitCode::from(2),
-        Ok(Ended::Late) => ExitCode::from(3),
-        Err(failure) => fail(&failure),
     }
 }
 
-fn fail(failure: &Failure) -> ExitCode {
-    complain(&failure.0);
+fn fail(error: &CommandError) -> ExitCode {
+    print_diagnostic(&error.0);
     ExitCode::from(2)
 }

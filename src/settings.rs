@@ -1,5 +1,5 @@
-//! Settings from three places: flags, `TIDEGATE_*` variables, and a file. What the file says is put on the command line
-//! where neither of the others speaks, so one parser checks all three.
+//! Reads settings from flags, `TIDEGATE_*` variables and a file. Settings of the file that neither a flag nor a variable gives are
+//! appended to the command line, so one parser checks all three.
 
 use std::{ffi::OsString, fs, io, path::PathBuf};
 
@@ -9,26 +9,25 @@ use toml::{Table, Value};
 
 use crate::{
     cli::{Cli, Command},
-    output::Failure,
+    output::CommandError,
 };
 
-/// Read when no file is named and it is there.
+/// The file that is read if none is named and this one exists.
 const FILE: &str = "tidegate.toml";
-/// What runs when no command is given.
+/// The command that runs if none is given.
 const DEFAULT_COMMAND: &str = "serve";
 const PREFIX: &str = "TIDEGATE_";
 
-/// Why there are no settings.
-pub(crate) enum Unsettled {
-    /// The command line is wrong, or asks for help.
+/// The reason why there are no settings.
+pub(crate) enum SettingsError {
+    /// The command line is invalid, or asks for help.
     Usage(clap::Error),
-    /// The file is wrong.
-    File(Failure),
+    /// The file is invalid.
+    File(CommandError),
 }
 
-/// The command line with the settings of the file.
-pub(crate) fn read(mut line: Vec<OsString>) -> Result<Cli, Unsettled> {
-    // Without a command it serves.
+/// Reads the command line and the file.
+pub(crate) fn read(mut line: Vec<OsString>) -> Result<Cli, SettingsError> {
     let parse = |line: &[OsString]| {
         Cli::command().subcommand_required(false).arg_required_else_help(false).try_get_matches_from(line)
     };
@@ -38,28 +37,30 @@ pub(crate) fn read(mut line: Vec<OsString>) -> Result<Cli, Unsettled> {
             let mut serving = line.clone();
             serving.insert(1.min(line.len()), DEFAULT_COMMAND.into());
             match (outcome, parse(&serving)) {
-                (Err(error), _) if error.kind() != ErrorKind::UnknownArgument => return Err(Unsettled::Usage(error)),
-                // Nothing but settings: `tidegate --data FOLDER`.
+                (Err(error), _) if error.kind() != ErrorKind::UnknownArgument => {
+                    return Err(SettingsError::Usage(error));
+                }
+                // There are only settings, as in `tidegate --data FOLDER`.
                 (_, Ok(matches)) => {
                     line = serving;
                     matches
                 }
                 (Err(error), Err(served)) if served.kind() == ErrorKind::UnknownArgument => {
-                    return Err(Unsettled::Usage(error));
+                    return Err(SettingsError::Usage(error));
                 }
-                (_, Err(served)) => return Err(Unsettled::Usage(served)),
+                (_, Err(served)) => return Err(SettingsError::Usage(served)),
             }
         }
     };
-    if let Some((name, table)) = file(&matches)? {
-        let failure = |why: String| Unsettled::File(Failure::of_file(&name, why));
-        let more = missing(&matches, &table).map_err(failure)?;
+    if let Some((name, table)) = config_file(&matches)? {
+        let failure = |why: String| SettingsError::File(CommandError::of_file(&name, why));
+        let more = missing_flags(&matches, &table).map_err(failure)?;
         let end = line.iter().position(|argument| argument == "--").unwrap_or(line.len());
         line.splice(end..end, more);
-        // It was right without the file's settings, so it is the file that is wrong.
+        // The command line alone was valid, so the error is in the file.
         matches = parse(&line).map_err(|error| failure(error.to_string()))?;
     }
-    let mut cli = Cli::from_arg_matches(&matches).map_err(Unsettled::Usage)?;
+    let mut cli = Cli::from_arg_matches(&matches).map_err(SettingsError::Usage)?;
     let control = match &mut cli.command {
         Command::Serve(serve) => Some(&mut serve.control),
         Command::Admin { command: None, control, .. } => Some(control),
@@ -71,15 +72,15 @@ pub(crate) fn read(mut line: Vec<OsString>) -> Result<Cli, Unsettled> {
     Ok(cli)
 }
 
-/// The file's name and what it holds.
-fn file(matches: &ArgMatches) -> Result<Option<(String, Table)>, Unsettled> {
+/// Reads the file. Returns its name and content, or `None` if there is no file.
+fn config_file(matches: &ArgMatches) -> Result<Option<(String, Table)>, SettingsError> {
     let named = matches.get_one::<PathBuf>("config");
     let path = named.cloned().unwrap_or_else(|| FILE.into());
     let name = path.display().to_string();
-    let failure = |why: String| Unsettled::File(Failure::of_file(&name, why));
+    let failure = |why: String| SettingsError::File(CommandError::of_file(&name, why));
     match fs::read_to_string(&path) {
         Ok(text) => {
-            // Its problem never shows a text of the file, which may be a password.
+            // The problem never shows a string of the file, which may be a password.
             let table = read_toml(&text).map_err(|problem| failure(problem.to_string()))?;
             Ok(Some((name, table)))
         }
@@ -91,11 +92,13 @@ fn file(matches: &ArgMatches) -> Result<Option<(String, Table)>, Unsettled> {
     }
 }
 
-/// Settings of the file that neither a flag nor a variable gave, as flags.
-fn missing(matches: &ArgMatches, table: &Table) -> Result<Vec<OsString>, String> {
+/// Returns the settings of the file that neither a flag nor a variable gives, as flags.
+fn missing_flags(matches: &ArgMatches, table: &Table) -> Result<Vec<OsString>, String> {
     let command = Cli::command();
-    if let Some(unknown) = table.keys().find(|key| !knows(&command, key)) {
-        return Err(format!("{unknown}: no command has this setting; `tidegate COMMAND --help` lists them"));
+    if let Some(unknown) = table.keys().find(|setting_name| !has_setting(&command, setting_name)) {
+        return Err(format!(
+            "{unknown}: no command has this setting; `tidegate COMMAND --help` lists the settings of a command"
+        ));
     }
     let (mut command, mut matches, mut more) = (&command, matches, Vec::new());
     loop {
@@ -104,18 +107,18 @@ fn missing(matches: &ArgMatches, table: &Table) -> Result<Vec<OsString>, String>
                 matches.try_contains_id(id).is_ok_and(|present| present)
                     && matches.value_source(id) != Some(ValueSource::DefaultValue)
             };
-            let key = key(argument).unwrap_or_default();
-            let Some((value, long)) = table.get(&key).zip(argument.get_long()) else { continue };
+            let setting_name = setting_name(argument).unwrap_or_default();
+            let Some((value, long)) = table.get(&setting_name).zip(argument.get_long()) else { continue };
             if given(argument.get_id().as_str()) {
                 continue;
             }
             match (value, argument.get_action()) {
                 (Value::Array(values), ArgAction::Append) => {
                     for value in values {
-                        more.extend(flag(&key, long, value, false)?);
+                        more.extend(flag(&setting_name, long, value, false)?);
                     }
                 }
-                (value, action) => more.extend(flag(&key, long, value, matches!(action, ArgAction::SetTrue))?),
+                (value, action) => more.extend(flag(&setting_name, long, value, matches!(action, ArgAction::SetTrue))?),
             }
         }
         let below = matches.subcommand().and_then(|(name, below)| Some((command.find_subcommand(name)?, below)));
@@ -126,21 +129,21 @@ fn missing(matches: &ArgMatches, table: &Table) -> Result<Vec<OsString>, String>
     }
 }
 
-/// Name of a setting in the file: that of its variable, without the prefix.
-fn key(argument: &clap::Arg) -> Option<String> {
+/// Returns the name of a setting in the file: that of its variable, without the prefix.
+fn setting_name(argument: &clap::Arg) -> Option<String> {
     let variable = argument.get_env()?.to_str()?;
-    let key = variable.strip_prefix(PREFIX).unwrap_or(variable).to_ascii_lowercase();
-    (key != "config").then_some(key)
+    let setting_name = variable.strip_prefix(PREFIX).unwrap_or(variable).to_ascii_lowercase();
+    (setting_name != "config").then_some(setting_name)
 }
 
-/// Does this command, or one below it, have the setting?
-fn knows(command: &clap::Command, name: &str) -> bool {
-    command.get_arguments().any(|argument| key(argument).is_some_and(|key| key == name))
-        || command.get_subcommands().any(|below| knows(below, name))
+/// Returns whether this command, or one below it, has the setting.
+fn has_setting(command: &clap::Command, name: &str) -> bool {
+    command.get_arguments().any(|argument| setting_name(argument).is_some_and(|setting_name| setting_name == name))
+        || command.get_subcommands().any(|below| has_setting(below, name))
 }
 
 /// Returns a setting of the file as a flag.
-fn flag(key: &str, long: &str, value: &Value, is_switch: bool) -> Result<Option<OsString>, String> {
+fn flag(setting_name: &str, long: &str, value: &Value, is_switch: bool) -> Result<Option<OsString>, String> {
     let text = match value {
         Value::Boolean(on) if is_switch => return Ok(on.then(|| format!("--{long}").into())),
         Value::String(text) if !is_switch => text.clone(),
@@ -157,7 +160,7 @@ fn flag(key: &str, long: &str, value: &Value, is_switch: bool) -> Result<Option<
                 Value::Table(_) => "a table".to_owned(),
                 Value::Datetime(_) => "a date without quotes".to_owned(),
             };
-            return Err(format!("{key}: {found} stands here; write {wanted}"));
+            return Err(format!("{setting_name}: {found} stands here; write {wanted}"));
         }
     };
     Ok(Some(format!("--{long}={text}").into()))
@@ -175,7 +178,7 @@ mod tests {
         let path = folder.path().join("latin.toml");
         fs::write(&path, b"# \xfc").expect("it is written");
         let line = vec!["tidegate".into(), "serve".into(), format!("--config={}", path.display()).into()];
-        let Err(Unsettled::File(Failure(why))) = read(line) else { panic!("it is refused") };
+        let Err(SettingsError::File(CommandError(why))) = read(line) else { panic!("it is refused") };
         assert!(why.ends_with("latin.toml: it is not UTF-8 text; save it as UTF-8"), "{why}");
     }
 
@@ -204,19 +207,19 @@ mod tests {
         assert_eq!(documented, known);
     }
 
-    /// A folder beside a database is used if somebody named it, in whatever place.
+    /// The data directory beside a PostgreSQL database is used only if a flag, a variable or the file gives it.
     #[test]
-    fn a_folder_is_given_or_not() {
+    fn a_data_directory_is_given_or_default() {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = |name: &str, text: &str| {
+        let config_file = |name: &str, text: &str| {
             let path = folder.path().join(name);
             fs::write(&path, text).expect("it is written");
             format!("--config={}", path.display())
         };
         for (line, is_given) in [
-            (vec![file("empty", "")], false),
-            (vec![file("empty", ""), "--data=./tidegate-data".to_owned()], true),
-            (vec![file("full", "data = \"./tidegate-data\"")], true),
+            (vec![config_file("empty", "")], false),
+            (vec![config_file("empty", ""), "--data=./tidegate-data".to_owned()], true),
+            (vec![config_file("full", "data = \"./tidegate-data\"")], true),
         ] {
             for command in ["serve", "admin"] {
                 let line = ["tidegate", command].into_iter().map(OsString::from).chain(line.iter().map(OsString::from));

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its own certificate.
+    /// The certificate of the authority itself.
     pub pem: String,
 }
 

@@ -41,7 +41,7 @@ pub struct Cluster {
     tls: Option<TlsPorts>,
 }
 
-/// Where the nodes listen with TLS.
+/// The ports on which the nodes listen with TLS.
 #[derive(Debug)]
 struct TlsPorts {
     files: CertificateFiles,

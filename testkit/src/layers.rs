@@ -87,7 +87,7 @@ fn sources(folder: &Path, module: &[String]) -> Vec<Source> {
             path.push(name);
             found.extend(sources(&entry, &path));
         } else if entry.extension().is_some_and(|extension| extension == "rs") {
-            let is_mod_file = ["lib", "mod"].contains(&&*name);
+            let is_mod_file = ["lib", "main", "mod"].contains(&&*name);
             if !is_mod_file {
                 path.push(name);
             }

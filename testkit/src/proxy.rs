@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::{port::ReservedPort, process, wait_until};
 
-/// Where `scripts/setup` installs Envoy.
+/// The path at which `scripts/setup` installs Envoy.
 const ENVOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tools/envoy/bin/envoy");
 
 /// Returns the command of an Envoy with one thread, by the configuration of this file. It writes errors to standard error.

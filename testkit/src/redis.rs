@@ -287,7 +287,7 @@ impl Redis {
 pub struct TlsRedis {
     /// The server, as it listens without TLS.
     pub server: Redis,
-    /// Its certificate, which serves as one of a client too.
+    /// The certificate of the server, which serves as one of a client too.
     pub files: CertificateFiles,
     port: ReservedPort,
 }

@@ -19,7 +19,7 @@ use crate::{
 /// The name of the master.
 const MASTER: &str = "limits";
 
-/// Where everything listens with TLS, if it does: the ports of the servers, and those of the Sentinels.
+/// The ports with TLS, if there are any: those of the servers, and those of the Sentinels.
 #[derive(Debug)]
 struct TlsPorts {
     files: CertificateFiles,

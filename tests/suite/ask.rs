@@ -126,7 +126,7 @@ fn a_server_without_a_trusted_certificate_gets_no_request() {
     let run = check(&server, ["user=ada", "--ca", ca]);
     assert_eq!((run.stderr.as_str(), run.status), ("", Some(0)));
     let run = check(&server, ["user=ada"]);
-    assert!(run.status == Some(2) && run.stderr.contains("--ca names whom to believe"), "{run:?}");
+    assert!(run.status == Some(2) && run.stderr.contains("--ca names the authorities to trust"), "{run:?}");
 }
 
 #[test]
@@ -213,10 +213,10 @@ fn without_a_decision_the_status_is_2_and_the_reason_is_printed() {
         (&server, &[], "<KIND=VALUE>"),
         (&server, &["user=ada", "--cost", "0"], "cost: 0 fits only with `peek`"),
         (&server, &["user=ada", "--timeout", "5"], "has no unit"),
-        (&unreachable, &["user=ada"], "is `tidegate serve` running? --server says where"),
+        (&unreachable, &["user=ada"], "is `tidegate serve` running? --server names its URL"),
         (&page, &["user=ada"], "not a Tidegate server"),
-        (&missing, &["user=ada"], "it answered 404"),
-        (&elsewhere, &["user=ada"], "it answered 302"),
+        (&missing, &["user=ada"], "has the status 404"),
+        (&elsewhere, &["user=ada"], "has the status 302"),
         (&mail, &["user=ada"], "not a Tidegate server"),
         (&silent, &["user=ada", "--timeout", "100ms"], "--timeout waits longer"),
         (&"ftp://localhost".to_owned(), &["user=ada"], "write http:// or https://"),

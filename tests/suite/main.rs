@@ -5,6 +5,7 @@ mod caddy;
 mod envoy;
 mod fleet;
 mod grpc;
+mod layers;
 mod nginx;
 mod policies;
 mod policy;

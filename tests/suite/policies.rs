@@ -98,13 +98,13 @@ fn files_are_compared_in_any_format() {
     assert_eq!(json["differences"][0], limit);
     write("wrong.toml", &POLICY.replace("1m", "1 minute"));
     for (arguments, says) in [
-        (&["diff", "a.toml", "missing.toml"][..], "missing.toml: the policy cannot be read"),
+        (&["diff", "a.toml", "missing.toml"][..], "missing.toml: cannot read the policy"),
         (&["diff", "a.toml", "wrong.toml"], "wrong.toml:6: domains.default.tiers[0].limits[0].period: "),
-        (&["diff", "a.toml"], "say what to compare: two files"),
-        (&["diff"], "say what to compare: two files"),
-        (&["diff", "a.toml", "-"], "standard input has no name"),
+        (&["diff", "a.toml"], "give two files, a file and --live"),
+        (&["diff"], "give two files, a file and --live"),
+        (&["diff", "a.toml", "-"], "does not read a policy from standard input"),
         (&["diff", "a.toml", "a.yaml", "b.toml"], "unexpected"),
-        (&["diff", "a.toml", "--live"], "say who signs in: --user NAME"),
+        (&["diff", "a.toml", "--live"], "give --user NAME"),
         (&["diff", "a.toml", "--live", "--from", "1"], "cannot be used with"),
     ] {
         let run = here(folder.path(), arguments);
@@ -123,13 +123,14 @@ fn a_policy_file_is_compared_published_and_exported() {
     // First the dry run, then it; what is told is the same.
     let dry = server.policy(&["publish", &policy, "--message", "mine", "--dry-run"]);
     assert_eq!((dry.status, dry.stderr.as_str()), (Some(0), ""));
-    assert!(dry.stdout.ends_with("nothing was published: a dry run on version 1\n"), "{dry:?}");
+    assert!(dry.stdout.ends_with("nothing was published: this was a dry run on version 1\n"), "{dry:?}");
     let published = server.policy(&["publish", &policy, "--message", "mine, \"quoted\" & 100 %"]);
-    let expected = dry.stdout.replace("nothing was published: a dry run on version 1\n", "published as version 2\n");
+    let expected =
+        dry.stdout.replace("nothing was published: this was a dry run on version 1\n", "published as version 2\n");
     assert_eq!(of(&published), (Some(0), expected.as_str(), ""));
     assert!(expected.starts_with(&run.stdout), "{expected}");
     let again = server.policy(&["publish", &policy, "--message", "mine"]);
-    assert_eq!(of(&again), (Some(0), "nothing to publish: version 2 is like this already\n", ""));
+    assert_eq!(of(&again), (Some(0), "nothing to publish: version 2 already has this policy\n", ""));
     assert_eq!(of(&server.policy(&["diff", &policy, "--live"])), (Some(0), "", ""));
     // Out again.
     for format in ["toml", "yaml", "json"] {
@@ -153,7 +154,7 @@ fn a_policy_goes_to_named_nodes_first_and_then_to_all_or_back() {
     let here = rustix::system::uname().nodename().to_str().expect("UTF-8").to_owned();
     let staged = stage(&here);
     assert!(staged.status == Some(0) && staged.stdout.ends_with("published as version 2\n"), "{staged:?}");
-    let shown = format!("version 2 is for {here}; all other nodes keep version 1\n{here} has version 2\n");
+    let shown = format!("version 2 is rolled out to {here}; all other nodes keep version 1\n{here} has version 2\n");
     assert_eq!(of(&server.policy(&["rollout"])), (Some(0), shown.as_str(), ""));
     let other = server.file("other.toml", &POLICY.replace("100", "200"));
     let second = server.policy(&["publish", &other, "--message", "another"]);
@@ -164,11 +165,11 @@ fn a_policy_goes_to_named_nodes_first_and_then_to_all_or_back() {
     let blocked = server.policy(&["publish", &blocked, "--message", "block eve"]);
     let told = "published as version 4, and as version 3 for all other nodes\n";
     assert!(blocked.status == Some(0) && blocked.stdout.ends_with(told), "{blocked:?}");
-    let shown = format!("version 4 is for {here}; all other nodes keep version 3\n{here} has version 4\n");
+    let shown = format!("version 4 is rolled out to {here}; all other nodes keep version 3\n{here} has version 4\n");
     assert_eq!(of(&server.policy(&["rollout"])), (Some(0), shown.as_str(), ""));
-    assert_eq!(of(&server.policy(&["rollout", "back"])), (Some(0), "version 5 goes to all nodes\n", ""));
+    assert_eq!(of(&server.policy(&["rollout", "back"])), (Some(0), "all nodes get version 5\n", ""));
     assert_eq!(stage(&here).status, Some(0));
-    assert_eq!(of(&server.policy(&["rollout", "all"])), (Some(0), "version 6 goes to all nodes\n", ""));
+    assert_eq!(of(&server.policy(&["rollout", "all"])), (Some(0), "all nodes get version 6\n", ""));
 }
 
 #[test]
@@ -204,13 +205,14 @@ fn a_publish_in_between_is_reported_and_not_overwritten() {
     let dry = server.policy(&["publish", &third, "--message", "three", "--base-version", "2", "--dry-run"]);
     assert_eq!((dry.status, dry.stdout.as_str()), (Some(2), ""), "{dry:?}");
     assert!(
-        dry.stderr.contains("it would not be published: version 3 is in force, not 2. Since 2:\n~ default"),
+        dry.stderr
+            .contains("the file would not be published: version 3 is in force, not 2. Changes since 2:\n~ default"),
         "{dry:?}"
     );
     let run = server.policy(&["publish", &third, "--message", "three", "--base-version", "2"]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
     assert!(run.stderr.contains("version 3 is in force, not 2; ana published it at 20"), "{run:?}");
-    assert!(run.stderr.ends_with("Since 2:\n~ default/tier:free/minute  limit: 100 -> 300\n"), "{run:?}");
+    assert!(run.stderr.ends_with("Changes since 2:\n~ default/tier:free/minute  limit: 100 -> 300\n"), "{run:?}");
     assert_eq!(server.policy(&["diff", &other, "--live"]).status, Some(0), "nothing changed");
 }
 
@@ -243,7 +245,7 @@ fn errors_of_the_server_are_printed() {
     };
     let unreachable = secret(&["--admin", "127.0.0.1:9"]);
     assert!(
-        unreachable.stderr.contains("http://127.0.0.1:9: cannot be reached") && unreachable.stderr.contains("--admin"),
+        unreachable.stderr.contains("http://127.0.0.1:9: cannot connect") && unreachable.stderr.contains("--admin"),
         "{unreachable:?}"
     );
     let checks = secret(&["--admin", &server.served.checks]);
@@ -441,14 +443,14 @@ fn errors_of_an_import_name_the_file_and_send_no_control_characters() {
         assert_eq!(run.status, Some(2), "{run:?}");
         assert!(!run.stderr.contains('\u{1b}'), "{run:?}");
     }
-    for (from, is_not) in [
-        ("envoy", "not a configuration of envoyproxy/ratelimit"),
-        ("limitador", "not a limits file of limitador"),
-        ("tidegate", "not a policy"),
+    for (from, what) in [
+        ("envoy", "the configuration of envoyproxy/ratelimit"),
+        ("limitador", "the limits file of limitador"),
+        ("tidegate", "the policy"),
     ] {
         fs::write(&steering, b"domain: \xff\n").expect("written");
         let run = tidegate(["policy", "import", &steering, "--from", from]);
-        let says = format!("{steering}: {is_not}: it is not UTF-8 text; save it as UTF-8");
+        let says = format!("{steering}: {what} is not UTF-8 text; save it as UTF-8");
         assert!(run.status == Some(2) && run.stderr.contains(&says), "{run:?}");
     }
     let wrong = server.file("wrong.yaml", "domain: shop\nfoo: 1\n");
@@ -464,13 +466,13 @@ fn expired_entries_are_no_difference() {
     let server = PolicyServer::new();
     let bob = "[[domains.default.clients]]\nkind = \"user\"\nvalue = \"bob\"\noverride = { blocked = true, reason = \"x\", until = \"2020-01-01T00:00:00Z\" }\n";
     let policy = server.file("policy.toml", &format!("{POLICY}{bob}"));
-    let told = "not published, as they have ended: the overrides of client:user:bob\n";
+    let told = "overrides that have ended are not published: client:user:bob\n";
     let published = server.policy(&["publish", &policy, "--message", "one"]);
     assert_eq!((published.status, published.stderr.as_str()), (Some(0), told));
     assert!(published.stdout.ends_with("published as version 2\n"), "{published:?}");
     assert_eq!(of(&server.policy(&["diff", &policy, "--live"])), (Some(0), "", told));
     let again = server.policy(&["publish", &policy, "--message", "one"]);
-    assert_eq!(of(&again), (Some(0), "nothing to publish: version 2 is like this already\n", told));
+    assert_eq!(of(&again), (Some(0), "nothing to publish: version 2 already has this policy\n", told));
 }
 
 #[test]

@@ -227,7 +227,7 @@ fn unreadable_input_is_status_2() {
     let nameless = folder.path().join("policy").display().to_string();
     for (arguments, told) in [
         (&["policy", "check", &missing] as &[&str], "missing.toml"),
-        (&["policy", "check", &nameless], "does not tell its format"),
+        (&["policy", "check", &nameless], "does not show the format"),
         (&["policy", "check", "-"], "--format"),
         (&["policy", "check"], "Usage"),
         (&["policy"], "Usage"),

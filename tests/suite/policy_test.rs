@@ -193,14 +193,14 @@ fn unreadable_input_is_status_2_with_line_and_field() {
         (of("identities: { user: a, user: b }"), "cases.yaml:3: cases[0].identities: `user` stands here twice"),
         (of("descriptors: [{ entries: [] }]"), "cases[0]: descriptors/0/entries: there are none"),
         (of("descriptors: [{ entries: [{ key: '', value: x }] }]"), "cases[0]: descriptors/0/entries/0/key: "),
-        (case("descriptors: []"), "cases[0].descriptors: stands beside `identities`"),
+        (case("descriptors: []"), "cases[0].descriptors: is given beside `identities`"),
         (case("expects: denied"), "cases[0].expects: unknown field `expects`; write `name`, "),
         (case("at: -1"), "cases.yaml:4: cases[0].at: -1 is before the start"),
         (case("at: soon"), "cases.yaml:4: cases[0].at: `soon` is not a period"),
         (case("cost: 0"), "cases[0].cost: 0 charges nothing, which only a peek does; add `peek: true`"),
         (case("cost: -1"), "cases.yaml:4: cases[0].cost: `-1` stands here; write a whole number from 0"),
-        (case("repeat: 0"), "cases[0].repeat: is out of range; from 1 to 1000000 fit"),
-        (case("retry_after: 1s"), "cases[0].retry_after: stands beside `expect: allowed`"),
+        (case("repeat: 0"), "cases[0].repeat: is out of range; give a number from 1 to 1000000"),
+        (case("retry_after: 1s"), "cases[0].retry_after: is given beside `expect: allowed`"),
         (
             case("").replace("allowed", "maybe"),
             "cases.yaml:3: cases[0].expect: `maybe` stands here; write `allowed` or `denied`",
@@ -219,7 +219,7 @@ fn unreadable_input_is_status_2_with_line_and_field() {
     fs::write(files.0.path().join("cases.yaml"), [0xff, 0xfe, b'c', 0]).expect("room for a file");
     let run = files.test();
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
-    assert!(run.stderr.contains("cases.yaml: not a file of cases: it is not UTF-8 text"), "{run:?}");
+    assert!(run.stderr.contains("cases.yaml: the file of cases is not UTF-8 text"), "{run:?}");
     let run = Files::new("", &case("")).test();
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
     assert!(

@@ -156,7 +156,7 @@ fn lines_that_cannot_be_read_are_shown_and_counted() {
     let told: Vec<&str> = run.stderr.lines().collect();
     assert_eq!(told.len(), 11, "{run:?}");
     assert!(told[0].contains("access.log:1: ") && told[1].contains("access.log:6: no time"), "{run:?}");
-    assert_eq!(told[10], "tidegate: and 5 more lines that cannot be read");
+    assert_eq!(told[10], "tidegate: and 5 more lines");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn late_lines_are_reported_first_and_have_their_own_exit_status() {
     let late = folder.replay(&path, &[]);
     assert_eq!(late.status, Some(3), "{late:?}");
     assert!(late.stdout.starts_with("Warning: lines later than the window: 2."), "{}", late.stdout);
-    assert!(late.stderr.contains("lines later than the window: 2"), "{}", late.stderr);
+    assert!(late.stderr.contains("2 lines are later than the window"), "{}", late.stderr);
     let allowed = folder.replay(&path, &["--allow-late"]);
     assert_eq!((allowed.status, allowed.stderr.as_str()), (Some(0), ""));
     assert!(allowed.stdout.starts_with("Warning: lines later than the window: 2."), "{}", allowed.stdout);
@@ -266,11 +266,11 @@ fn errors_name_what_is_missing_or_wrong() {
     let folder = Folder::new();
     let good = folder.put("access.log", log(9));
     let missing = folder.0.path().join("missing.log");
-    assert_refused(&folder.replay(&missing, &[]), "missing.log", "cannot be read");
-    assert_refused(&folder.replay(&good, &[&missing.display().to_string()]), "missing.log", "cannot be read");
+    assert_refused(&folder.replay(&missing, &[]), "missing.log", "cannot read the log");
+    assert_refused(&folder.replay(&good, &[&missing.display().to_string()]), "missing.log", "cannot read the log");
     let good = good.display().to_string();
     let with_policy = |policy: &Path| tidegate(["replay", &good, "--policy", &policy.display().to_string()]);
-    assert_refused(&with_policy(&folder.0.path().join("missing.toml")), "missing.toml", "cannot be read");
+    assert_refused(&with_policy(&folder.0.path().join("missing.toml")), "missing.toml", "cannot read the policy");
     assert_refused(&with_policy(&folder.put("p.conf", POLICY)), "p.conf", ".toml");
     assert_refused(&with_policy(&folder.put("p.toml", [0xff, 0xfe])), "p.toml", "UTF-8");
     let wrong = POLICY.replace("limit = 2", "limit = -2");

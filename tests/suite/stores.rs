@@ -96,7 +96,7 @@ fn unusable_tls_files_are_startup_errors() {
             ["--redis-cert", &cert, "--redis-key", &key].to_vec(),
             format!("--redis-key {key}: no address asks for TLS: write rediss://"),
         ),
-        ("", ["--redis-ca", &ca].to_vec(), "--redis-ca: there is no store; --redis says where it is".to_owned()),
+        ("", ["--redis-ca", &ca].to_vec(), "--redis-ca needs --redis: the URL of the store".to_owned()),
     ] {
         let url: &[&str] = if url.is_empty() { &[] } else { &["--redis", url] };
         let run = tidegate([&SERVE[..], &["--data", &data], url, &files].concat());
@@ -233,5 +233,5 @@ fn a_secret_of_keys_is_read_from_a_file() {
     let data = folder.path().join("four");
     let run = tidegate([&SERVE[..], &["--data", data.to_str().expect("UTF-8")], &arguments].concat());
     assert_eq!(run.status, Some(2), "{run:?}");
-    assert!(run.stderr.contains(&format!("--redis-secret-file {name}: it has fewer than 16 bytes")), "{run:?}");
+    assert!(run.stderr.contains(&format!("--redis-secret-file {name}: the secret has fewer than 16 bytes")), "{run:?}");
 }

@@ -298,9 +298,9 @@ fn a_collector_takes_nothing(stops_within: Duration) {
     // Asks for a token.
     let other = Traced::start(&[], &[]);
     for (url, says) in [
-        (format!("http://{away}"), "why=\"io: Connection refused"),
-        (format!("http://{}", hangs.local_addr().expect("bound")), "the last spans were not taken in time"),
-        (other.served.checks.clone(), "why=\"it answers 401 Unauthorized\""),
+        (format!("http://{away}"), "why=\"Connection refused"),
+        (format!("http://{}", hangs.local_addr().expect("bound")), "did not accept the last spans in time"),
+        (other.served.checks.clone(), "why=\"its response has the status 401 Unauthorized\""),
     ] {
         // More than wait in the queue.
         let environment = [
@@ -317,7 +317,7 @@ fn a_collector_takes_nothing(stops_within: Duration) {
         assert_eq!(others, [[200, 429, 429]; 2], "others have their quota of one");
         let (took, log) = traced.stop();
         assert!(took < stops_within, "{took:?}");
-        assert!(log.contains(says) && log.matches("takes no spans").count() <= 1, "{log}");
+        assert!(log.contains(says) && log.matches("does not accept spans").count() <= 1, "{log}");
     }
 }
 

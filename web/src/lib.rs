@@ -16,15 +16,15 @@ const INDEX: &str = "index.html";
 /// One file of the page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asset {
-    /// As it is.
+    /// The content, unchanged.
     pub bytes: Cow<'static, [u8]>,
     /// The same, compressed with brotli, where that is smaller.
     pub brotli: Option<Cow<'static, [u8]>>,
-    /// With its character set.
+    /// The media type with its character set.
     pub content_type: &'static str,
     /// Weak, so that one tag serves both forms; quoted as the header has it.
     pub etag: String,
-    /// May a browser keep it for ever? If not, it asks again each time.
+    /// Whether a browser may keep it for ever. Otherwise the browser asks again each time.
     pub immutable: bool,
 }
 
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Of the entry counts what it waits for; of each part that it reads later, a page or a dialog, everything that
+    /// Limits the bytes: of the entry counts what it waits for, of each part that it reads later, a page or a dialog, everything that
     /// this part ever reads. A visit to a page reads these and no dialog before it is wanted, which
     /// `web/e2e/scripts.spec.ts` holds in a browser: a dialog is counted with the entry, not with each page.
     #[test]

@@ -163,7 +163,7 @@ pub(crate) struct LatencyCollector(pub(crate) Vec<ListenerLatencies>);
 
 impl Collector for LatencyCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Requests by door, route and status";
+        let help = "Requests by listener, route and status";
         let mut family = encoder.encode_descriptor("requests", help, None, MetricType::Counter)?;
         for listener in &self.0 {
             for (route, total) in listener.totals() {

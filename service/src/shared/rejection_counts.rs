@@ -37,7 +37,7 @@ impl Collector for RejectionCollector {
             return Ok(());
         }
         let counts = counts.into_iter().map(|([listener, code], count)| ([("door", listener), ("code", code)], count));
-        let help = "Requests that were refused or failed, by door and code of error, those inside a batch too";
+        let help = "Requests that were refused or failed, by listener and code of error, also inside a batch";
         counters(&mut encoder, "bad_requests", help, counts)
     }
 }

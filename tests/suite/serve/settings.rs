@@ -101,7 +101,7 @@ fn a_dashboard_reachable_without_tls_logs_a_warning() {
         assert!(lines.any(|line| line == "Ctrl+C stops."));
         child.kill().expect("it runs");
         let said = String::from_utf8(child.wait_with_output().expect("it ends").stderr).expect("text");
-        assert_eq!(said.contains("reachable from other machines, without TLS"), is_warned, "{url}: {said}");
+        assert_eq!(said.contains("other machines can reach the dashboard without TLS"), is_warned, "{url}: {said}");
     }
 }
 
@@ -117,7 +117,7 @@ fn unprotected_listeners_that_other_machines_reach_log_a_warning() {
         ("127.0.0.1:0", vec![], vec![]),
         ("0.0.0.0:0", vec![], vec!["without TLS", "--tls-cert", "--check-tokens"]),
         ("0.0.0.0:0", token.to_vec(), vec!["without TLS", "--tls-cert"]),
-        ("0.0.0.0:0", tls.to_vec(), vec!["everyone may ask", "--check-tokens"]),
+        ("0.0.0.0:0", tls.to_vec(), vec!["every caller may check", "--check-tokens"]),
         ("0.0.0.0:0", [&tls[..], &token].concat(), vec![]),
     ] {
         let data = TempDir::new().expect("a folder");

@@ -1,0 +1,4 @@
+//! The calls of commands to a running server.
+
+pub(crate) mod http_client;
+pub(crate) mod session;
