@@ -216,6 +216,7 @@ test('nodes that could not be asked are an alert beside the explanation', async 
   await admin.goto('/inspect?key=user%3Aada');
   await expect(admin.getByRole('alert')).toContainText('What the nodes count could not be loaded.');
   await expect(admin.getByRole('alert')).toContainText('Come back later.');
+  await expect(admin.getByText('Nothing of it is used')).toHaveCount(0);
   await expect(limits(admin).getByRole('row', { name: /tier:free\/minute/ })).toContainText('0 of');
   await admin.unroute('**/api/v1/keys/peek');
   await admin.getByRole('button', { name: 'Try again' }).click();

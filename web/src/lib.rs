@@ -49,14 +49,15 @@ pub fn asset(path: &str) -> Option<Asset> {
     })
 }
 
-/// Returns a guide by its name, such as `sharing`; the empty name is that of the list of guides.
+/// Returns a guide by its name, such as `sharing`; the name of a folder, empty or with a slash at its end, is that of its list.
 ///
 /// ```
 /// assert!(tidegate_web::guide("missing").is_none());
 /// ```
 #[must_use]
 pub fn guide(name: &str) -> Option<Asset> {
-    asset(&format!("docs/{}.html", if name.is_empty() { "index" } else { name }))
+    let index = if name.is_empty() || name.ends_with('/') { "index" } else { "" };
+    asset(&format!("docs/{name}{index}.html"))
 }
 
 /// The page itself; an empty one in a build that could not have any.

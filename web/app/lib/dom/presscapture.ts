@@ -3,7 +3,7 @@
  * button away from the pointer, and the browser then sends no click. A captured pointer clicks the button it pressed.
  */
 
-/** Farther than this, in pixels, the pointer has left: a press is taken back by dragging it off. */
+/** A press is taken back by dragging it this far, in pixels, out of the place where the button was. */
 const SLACK = 8;
 
 export function keepPresses(): void {
@@ -11,9 +11,11 @@ export function keepPresses(): void {
     const button = press.target instanceof Element ? press.target.closest('button, summary') : null;
     // A finger is captured by the browser itself.
     if (!button || press.pointerType === 'touch' || press.button !== 0) return;
+    const { left, right, top, bottom } = button.getBoundingClientRect();
+    const isInside = (at: number, from: number, to: number) => at >= from - SLACK && at <= to + SLACK;
     button.setPointerCapture(press.pointerId);
     const release = (move: PointerEvent) => {
-      if (Math.hypot(move.clientX - press.clientX, move.clientY - press.clientY) <= SLACK) return;
+      if (isInside(move.clientX, left, right) && isInside(move.clientY, top, bottom)) return;
       button.releasePointerCapture(press.pointerId);
     };
     const moves = new AbortController();

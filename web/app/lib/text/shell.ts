@@ -49,6 +49,7 @@ export const menu = {
   shortcuts: 'Single-letter shortcuts',
   keys: 'List of keys',
   account: 'My account',
+  guides: 'Guides',
   calls: 'REST calls',
   signOut: 'Sign out',
 };

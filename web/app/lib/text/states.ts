@@ -31,14 +31,18 @@ export const states = {
   goneHelp: 'It may have been deleted, or never existed. History tells which version changed what.',
 };
 
-/** By the part of the documents. */
+/** The guide (its page below /docs/) and the part of the page of REST calls about a subject. */
 export const docs = {
-  clients: 'REST calls for clients',
-  explanations: 'REST calls for explanations',
-  nodes: 'REST calls for nodes',
-  rules: 'REST calls for rules',
-  tokens: 'REST calls for tokens',
-  'what-if': 'REST calls for runs',
+  clients: {
+    page: 'changing-the-policy',
+    guide: 'Guide to changing the policy',
+    calls: 'REST calls for clients',
+  },
+  explanations: { page: 'dashboard', guide: 'Guide to the dashboard', calls: 'REST calls for explanations' },
+  nodes: { page: 'fleet', guide: 'Guide to fleets', calls: 'REST calls for nodes' },
+  rules: { page: 'policy', guide: 'Guide to policies', calls: 'REST calls for rules' },
+  tokens: { page: 'people', guide: 'Guide to users and tokens', calls: 'REST calls for tokens' },
+  'what-if': { page: 'what-if', guide: 'Guide to what-if runs', calls: 'REST calls for runs' },
 };
 
 /** What the nodes that were asked did not tell. */
