@@ -195,11 +195,11 @@ mod tests {
         let mut known = BTreeMap::new();
         for command in ["serve", "admin", "node"] {
             for argument in root.find_subcommand(command).expect("a command").get_arguments() {
-                let Some(key) = key(argument) else { continue };
+                let Some(name) = setting_name(argument) else { continue };
                 let is_switch = matches!(argument.get_action(), ArgAction::SetTrue);
                 let defaults = argument.get_default_values().iter().filter(|_| !is_switch);
                 let defaults: Vec<_> = defaults.map(|value| value.to_string_lossy()).collect();
-                known.insert(key, defaults.join(","));
+                known.insert(name, defaults.join(","));
             }
         }
         assert!(known.len() > 60, "the settings were not found: {known:?}");

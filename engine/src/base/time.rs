@@ -110,7 +110,7 @@ pub(crate) const fn saturating_nanos(duration: Duration) -> u64 {
 pub enum PeriodError {
     /// A number without a unit, or an empty text; holds the text.
     NoUnit(String),
-    /// Something other than a whole number and a unit; holds the text.
+    /// A text that is not a whole number and a unit; holds the text.
     Malformed(String),
     /// The period is zero.
     Zero,
