@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(documented, known);
     }
 
-    /// The data directory beside a PostgreSQL database is used only if a flag, a variable or the file gives it.
+    /// The data directory beside a `PostgreSQL` database is used only if a flag, a variable or the file gives it.
     #[test]
     fn a_data_directory_is_given_or_default() {
         let folder = tempfile::tempdir().expect("a folder");

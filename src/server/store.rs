@@ -51,7 +51,7 @@ pub(crate) struct StoreArguments {
     /// already share limits, or for an upgrade that keeps the state of all limits. All nodes then need this option.
     #[arg(long, env = "TIDEGATE_REDIS_PLAIN_KEYS")]
     redis_plain_keys: bool,
-    /// The longest wait of a check for the store. Then on_failure of the limit decides. Use the time of a few round trips.
+    /// The longest wait of a check for the store. Then `on_failure` of the limit decides. Use the time of a few round trips.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_REDIS_TIMEOUT", default_value = "5ms", value_parser = parse_period)]
     redis_timeout: Duration,
     /// The circuit breaker: after this many consecutive failures (timeouts or broken connections) checks skip the store for

@@ -51,11 +51,12 @@ fn page(text: &str, folder: &Path) -> String {
         &mut body,
         events.into_iter().scan(PageState::default(), |state, event| Some(state.rewrite(event, folder))).flatten(),
     );
-    let links: String = contents
+    let links: Vec<String> = contents
         .iter()
         .filter(|(level, ..)| *level == HeadingLevel::H2)
         .map(|(_, id, heading)| format!("<li><a href=\"#{id}\">{}</a></li>\n", escape(heading)))
         .collect();
+    let links = links.concat();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, \
          initial-scale=1\">\n<title>{title} - Tidegate</title>\n<link rel=\"stylesheet\" href=\"/docs/api.css\">\n</head>\n<body \

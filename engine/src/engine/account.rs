@@ -118,13 +118,13 @@ impl<'l> Account<'l> {
         place: usize,
         charged: ChargeResult,
     ) -> Decision<'e> {
-        let decided_by = self.to_decided_by(buckets, place, charged);
+        let decided_by = self.deciding_limit(buckets, place, charged);
         Decision::of_one(&buckets.names, self.version, decided_by, decided_by.outcome.delay_ns())
     }
 
     /// Returns what a decision says of this limit; `place` is the entry of the limit in its plan.
     #[inline(always)]
-    pub(super) fn to_decided_by<C: Clock>(
+    pub(super) fn deciding_limit<C: Clock>(
         &self,
         buckets: &Buckets<C>,
         place: usize,

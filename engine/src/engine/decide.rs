@@ -193,7 +193,7 @@ impl<C: Clock> Buckets<C> {
             }
         }
         // Without one, no limit applies.
-        let decided_by = tightest.map(|(place, charged)| accounts[place].to_decided_by(self, place, *charged));
+        let decided_by = tightest.map(|(place, charged)| accounts[place].deciding_limit(self, place, *charged));
         let policy_version = tightest.map_or(active.version, |(place, _)| accounts[place].version);
         let degraded = answers.degraded(accounts);
         Decision { policy_version, delay_ns, degraded, decided_by, shadows, names: &self.names }

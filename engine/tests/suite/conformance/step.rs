@@ -16,6 +16,7 @@ use tidegate_conformance::{
 
 use super::outcome;
 
+#[expect(clippy::panic, reason = "a new algorithm must be compared")]
 pub(crate) fn meter(numbers: &LimitNumbers) -> Option<Meter> {
     let &LimitNumbers { algorithm, limit, period_ns, burst, .. } = numbers;
     let bucket = || TokenBucket::new(limit, Duration::from_nanos(period_ns), burst.unwrap_or(limit)).ok();
