@@ -71,9 +71,9 @@ Fields, in upper or lower case; the first one that a line has is read:
             httpRequest
   --map names others.
 
-Prefixes of other programs are skipped before a line of common, combined or json:
-the name of a file (grep), a header of syslog, the prefix of a container (CRI,
-kubectl, Docker Compose). The report names the format of each log.
+Prefixes of other programs are skipped before a line of common, combined or
+json: the name of a file (grep), a header of syslog, the prefix of a container
+(CRI, kubectl, Docker Compose). The report names the format of each log.
 Gzip, UTF-8, and UTF-16 with a byte order mark are recognised. For another
 compression the error names the command that unpacks it.
 
@@ -85,12 +85,12 @@ report counts it. A line whose client is not an address cannot be read, unless
 
 A request has the identity `ip`, and `user` if the line names one, or what --key
 and --kind say. Its endpoint is the path without the query, and its cost is 1.
-Requests are decided in order of time; those of one instant in the order of their
-lines.
+Requests are decided in order of time; those of one instant in the order of
+their lines.
 
-Several logs are merged by time. Lines that cannot be read are skipped: the first
-ten are shown, and if they are more than 1 % of all lines, the report begins with
-a warning and an example of each kind.
+Several logs are merged by time. Lines that cannot be read are skipped: the
+first ten are shown, and if they are more than 1 % of all lines, the report
+begins with a warning and an example of each kind.
 
 Exit status:
   0  the report is complete

@@ -110,7 +110,8 @@ fn code(text: &str) -> String {
             depth -= line.matches('}').count();
             is_test = depth > 0 || !line.ends_with(['}', ';', ',']);
         } else {
-            code.push_str(line);
+            // The path of a visibility is no use.
+            code.push_str(&line.replace("pub(in crate::", "pub("));
             code.push(' ');
         }
     }

@@ -177,8 +177,8 @@ fn unreadable_input_is_status_2_with_line_and_field() {
     let of = |fields: &str| format!("cases:\n  - expect: allowed\n    {fields}\n");
     for (cases, says) in [
         (String::new(), "cases.yaml:1: "),
-        ("cases: []\n".to_owned(), "cases: there are none; give one at least"),
-        (of("name: x"), "cases.yaml:2: cases[0]: says nothing of the request; give `identities` or `descriptors`"),
+        ("cases: []\n".to_owned(), "cases: the list is empty; give at least one case"),
+        (of("name: x"), "cases.yaml:2: cases[0]: the case has no request; give `identities` or `descriptors`"),
         (
             of("identities: [a]"),
             "cases[0].identities: a list stands here; write kinds with their values, such as { user: ada",
@@ -197,7 +197,7 @@ fn unreadable_input_is_status_2_with_line_and_field() {
         (case("expects: denied"), "cases[0].expects: unknown field `expects`; write `name`, "),
         (case("at: -1"), "cases.yaml:4: cases[0].at: -1 is before the start"),
         (case("at: soon"), "cases.yaml:4: cases[0].at: `soon` is not a period"),
-        (case("cost: 0"), "cases[0].cost: 0 charges nothing, which only a peek does; add `peek: true`"),
+        (case("cost: 0"), "cases[0].cost: is 0, which only a peek may have; add `peek: true`"),
         (case("cost: -1"), "cases.yaml:4: cases[0].cost: `-1` stands here; write a whole number from 0"),
         (case("repeat: 0"), "cases[0].repeat: is out of range; give a number from 1 to 1000000"),
         (case("retry_after: 1s"), "cases[0].retry_after: is given beside `expect: allowed`"),
@@ -205,10 +205,10 @@ fn unreadable_input_is_status_2_with_line_and_field() {
             case("").replace("allowed", "maybe"),
             "cases.yaml:3: cases[0].expect: `maybe` stands here; write `allowed` or `denied`",
         ),
-        (format!("start: soon\n{}", case("")), "cases.yaml:1: start: `soon` is not an instant"),
+        (format!("start: soon\n{}", case("")), "cases.yaml:1: start: `soon` is not a time after 1970"),
         (
             format!("{}  - {{ identities: {{ user: ada }}, at: 1, expect: allowed }}\n", case("at: 2")),
-            "cases[1].at: is before the case above, at 2s",
+            "cases[1].at: is earlier than the case above, which is at 2s",
         ),
     ] {
         let run = test(&cases);

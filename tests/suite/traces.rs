@@ -338,7 +338,7 @@ fn a_collector_is_checked_by_the_authorities_of_the_machine() {
     let other = Traced::start(&["--tls-cert", certificate, "--tls-key", key], &[]);
     let stranger = folder.path().join("stranger.pem");
     fs::write(&stranger, Authority::new().pem).expect("room for a file");
-    for (trusted, says) in [(ca, "it answers 401"), (stranger.to_str().expect("text"), "invalid peer certificate")] {
+    for (trusted, says) in [(ca, "the status 401"), (stranger.to_str().expect("text"), "invalid peer certificate")] {
         let arguments = ["--traces", &other.served.checks, "--traces-sample", "1/1"];
         let traced = Traced::start(&arguments, &[("SSL_CERT_FILE", trusted)]);
         assert_eq!(traced.check(WHO, &[]), 200);

@@ -76,7 +76,7 @@ fn a_text_that_is_no_certificate_is_named_in_the_error() {
             other => format!("{other:?}"),
         }
     };
-    assert!(of(None, None).contains("name an authority"));
+    assert!(of(None, None).contains("no authority is trusted"));
     assert_eq!(of(Some("nonsense"), None), "the certificate of the authority: there is no certificate in it");
     assert_eq!(of(known, Some(("", &key))), "the client's certificate: there is no certificate in it");
     assert!(of(known, Some((&certificate, "nonsense"))).starts_with("the client's key: "));

@@ -129,7 +129,7 @@ fn unprotected_listeners_that_other_machines_reach_log_a_warning() {
         assert!(lines.any(|line| line == "Ctrl+C stops."));
         child.kill().expect("it runs");
         let said = String::from_utf8(child.wait_with_output().expect("it ends").stderr).expect("text");
-        let warning = said.lines().find(|line| line.contains("checks are answered to other machines at http"));
+        let warning = said.lines().find(|line| line.contains("other machines can reach the listeners at http"));
         assert_eq!(warning.is_some(), !says.is_empty(), "{http} {protection:?}: {said}");
         let warning = warning.unwrap_or_default();
         assert!(says.iter().all(|words| warning.contains(words)), "{http} {protection:?}: {warning}");

@@ -94,7 +94,7 @@ impl Store {
     }
 
     /// Opens the database at this address beside the servers that have it.
-    pub(crate) async fn attach_to_server(url: &DatabaseUrl) -> Result<Self, StartError> {
+    pub(super) async fn attach_to_server(url: &DatabaseUrl) -> Result<Self, StartError> {
         let Address { any, postgres, name } = url.parse().map_err(StartError::Address)?;
         let explain = |error| explain(&name, &postgres, &error);
         let waited = || StartError::Unreachable { database: name.clone(), why: "it does not answer".to_owned() };

@@ -182,7 +182,7 @@ async fn migrate(pool: &AnyPool, path: &Path) -> Result<(), StartError> {
 }
 
 /// Is it Tidegate's, whole, and not from the future? Changes nothing.
-pub(crate) async fn look(path: &Path) -> Result<(), StartError> {
+pub(in crate::store) async fn look(path: &Path) -> Result<(), StartError> {
     let explain = |error| explain(path, &error);
     let mut connection = options(path).read_only(true).connect().await.map_err(explain)?;
     let (id,): (i64,) = sqlx::query_as("PRAGMA application_id").fetch_one(&mut connection).await.map_err(explain)?;
